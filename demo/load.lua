@@ -1,0 +1,76 @@
+-- SPDX-License-Identifier: BSD-2-Clause
+--
+-- demo/load.lua - what wrk sends, and what it writes down.
+--
+--     LOAD_FILE=out wrk -t1 -c20 -d4 -s load.lua URL -- CONNECTIONS THINK_MS [burst]
+--
+-- Each connection is a client: it asks, waits for the answer, thinks for THINK_MS on average, and
+-- asks again. The clients start spread over THINK_MS, or with `burst` all at once.
+--
+-- The time of sending is the X-Request-Id, which the server sends back; so each answer has its own
+-- latency here, and refused calls (503) stay apart from served ones. Lines of the file, times in
+-- microseconds:
+--
+--     s ID                  sent
+--     r ID STATUS LATENCY   answered
+--
+-- LOAD_FILE.end gets the time of the end: what was sent and not answered has waited until then.
+
+local ffi = require("ffi")
+ffi.cdef [[
+	struct demo_time { long s, ns; };
+	int clock_gettime(int clock, struct demo_time *t);
+]]
+local CLOCK_MONOTONIC = 1
+local time = ffi.new("struct demo_time")
+
+local function now_us()
+	ffi.C.clock_gettime(CLOCK_MONOTONIC, time)
+	return tonumber(time.s) * 1000000 + math.floor(tonumber(time.ns) / 1000)
+end
+
+local file, clients, think_ms, burst
+local started, last_id = 0, nil
+
+function init(args)
+	file = io.open(os.getenv("LOAD_FILE"), "a")
+	clients, think_ms, burst = tonumber(args[1]), tonumber(args[2]), args[3] == "burst"
+	math.randomseed(clients + think_ms)
+end
+
+function delay()
+	if started < clients then
+		started = started + 1
+		return burst and 0 or math.random(0, think_ms)
+	end
+	return math.random(math.floor(think_ms / 2), math.ceil(think_ms * 3 / 2))
+end
+
+function request()
+	local id = now_us()
+
+	if last_id == nil then -- wrk tries the script once and sends nothing
+		last_id = 0
+		return wrk.format("GET")
+	end
+	id = math.max(id, last_id + 1)
+	last_id = id
+	id = string.format("%d", id)
+	file:write("s ", id, "\n")
+	return wrk.format("GET", nil, { ["X-Request-Id"] = id })
+end
+
+function response(status, headers)
+	local id = headers["X-Request-Id"]
+
+	if id then
+		file:write("r ", id, " ", status, " ", math.max(now_us() - tonumber(id), 0), "\n")
+	end
+end
+
+function done()
+	local f = io.open(os.getenv("LOAD_FILE") .. ".end", "w")
+
+	f:write(string.format("%d", now_us()), "\n")
+	f:close()
+end

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * demo/server.c - a threaded HTTP server with guards: how a program uses fcguard.
+ *
+ *     /fast     works locally, a fraction of a millisecond
+ *     /report   asks a dependency that will become slow, and then hang
+ *     /stock    asks another dependency, which is well
+ *     /sale     a flash sale: long quiet, then everybody at once
+ *     /stats    what the guards have seen
+ *
+ * Each handler is one guarded block (FC_GUARD); so is the call to a dependency (FC_GUARD_OR). The
+ * numbers are in set_guards(), the life of the library in main(). HTTP, the pool of workers and
+ * the HTTP client are plumbing, in http.c and client.c.
+ */
+#include <errno.h>
+#include <fcguard/fcguard.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client.h"
+#include "http.h"
+
+#define WORKERS 64
+
+struct dependency {
+	const char *url;
+	struct fc_iface *guard;
+};
+
+static struct dependency report_service, stock_service;
+static struct http *http;
+
+/* ---- handlers: they run in the workers, and may block ---- */
+
+/* The answer to a refused call: 503 (429 for rates and quotas), and when to try again. */
+static void refuse(struct http_request *r, const struct fc_entry *e)
+{
+	FC_OPTS(fc_decision, why, );
+	char text[160];
+
+	fc_entry_decision(e, &why);
+	snprintf(text, sizeof(text), "%s: %s (%llu of %llu)\n", why.iface, fc_status_text(why.status),
+	         (unsigned long long)why.observed, (unsigned long long)why.limit);
+	http_reply_retry(r, fc_decision_http_status(&why), text, fc_decision_retry_after_s(&why));
+}
+
+/* A guarded call to a dependency. 0; -EBUSY: refused; else what client_get() says. */
+static int ask(const struct dependency *d, char *answer, size_t len)
+{
+	int rc = 0;
+
+	FC_GUARD_OR(return -EBUSY, e, d->guard) {
+		rc = client_get(d->url, answer, len);
+		if (rc)
+			fc_entry_mark(&e, rc == -ETIMEDOUT ? FC_OUTCOME_TIMEOUT : FC_OUTCOME_ERROR);
+	}
+	return rc;
+}
+
+/* Ask a dependency and pass its answer on; e is the handler's own entry. */
+static void relay(struct http_request *r, struct fc_entry *e, const struct dependency *d)
+{
+	char answer[256];
+	int rc = ask(d, answer, sizeof(answer));
+
+	if (rc == 0) {
+		http_reply(r, 200, answer);
+		return;
+	}
+	fc_entry_mark(e, rc == -ETIMEDOUT ? FC_OUTCOME_TIMEOUT : FC_OUTCOME_ERROR);
+	http_reply(r, rc == -EBUSY ? 503 : 502, "the service behind this page does not answer\n");
+}
+
+/* Some work of our own. */
+static uint32_t compute(void)
+{
+	uint32_t x = (uint32_t)time(NULL);
+
+	for (int i = 0; i < 100000; i++)
+		x = x * 1664525 + 1013904223;
+	return x & 1;
+}
+
+static void get_fast(struct http_request *r)
+{
+	FC_GUARD(e, "shop.fast") {
+		http_count(r);
+		http_reply(r, 200, compute() ? "odd\n" : "even\n");
+	} else {
+		refuse(r, &e);
+	}
+}
+
+static void get_report(struct http_request *r)
+{
+	/* The request's id makes it into the report when this call gets stuck. */
+	FC_OPTS(fc_ctx, ctx, .request_id = http_request_id(r));
+
+	FC_GUARD(e, "shop.report", &ctx) {
+		http_count(r);
+		relay(r, &e, &report_service);
+	} else {
+		refuse(r, &e);
+	}
+}
+
+static void get_stock(struct http_request *r)
+{
+	FC_GUARD(e, "shop.stock") {
+		http_count(r);
+		relay(r, &e, &stock_service);
+	} else {
+		refuse(r, &e);
+	}
+}
+
+static void get_sale(struct http_request *r)
+{
+	FC_GUARD(e, "shop.sale") {
+		const struct timespec transaction = { 0, 100 * 1000000L };
+
+		http_count(r);
+		nanosleep(&transaction, NULL); /* stands for the database */
+		http_reply(r, 200, "sold\n");
+	} else {
+		refuse(r, &e);
+	}
+}
+
+/* One line per interface; runs in the HTTP thread, so it answers when all workers are stuck. */
+static void get_stats(struct http_request *r)
+{
+	static const char *const pages[] = { "/fast", "/report", "/stock", "/sale" };
+	char text[2048];
+	size_t n = 0;
+	struct fc_iface *iface;
+
+	for (uint32_t i = 0; (iface = fc_iface_at(fc_default(), i)) && n < sizeof(text) - 200; i++) {
+		FC_OPTS(fc_stats, s, );
+
+		if (fc_iface_stats(iface, &s))
+			continue;
+		n += (size_t)snprintf(text + n, sizeof(text) - n,
+		                      "guard %s in_flight %u limit %u admitted %llu refused %llu "
+		                      "expansions %llu undone %llu\n",
+		                      fc_iface_name(iface), s.in_flight, s.limit,
+		                      (unsigned long long)s.admitted,
+		                      (unsigned long long)s.refused[FC_REFUSED_CAP],
+		                      (unsigned long long)s.expansions,
+		                      (unsigned long long)s.expansions_undone);
+	}
+	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "peak %s %d\n", pages[i],
+		                      http_peak(http, pages[i]));
+	snprintf(text + n, sizeof(text) - n, "inside %d\n", http_inside(http));
+	http_reply(r, 200, text);
+}
+
+static const struct http_route routes[] = {
+	{ "/fast", get_fast, 0 },   { "/report", get_report, 0 }, { "/stock", get_stock, 0 },
+	{ "/sale", get_sale, 0 },   { "/stats", get_stats, 1 },   { NULL, NULL, 0 },
+};
+
+/* ---- set-up ---- */
+
+/*
+ * The limits of the handlers add up to the 64 workers (4 * 8 + 10 + 10 + 12), so no handler can
+ * take the last worker from another.
+ */
+static int set_guards(struct fc *fc)
+{
+	/* May grow to 4 * 8 while the machine is healthy and more calls get more done. */
+	FC_OPTS(fc_iface_opts, report, .cap = 8, .stuck_after_ns = FC_S(1));
+	FC_OPTS(fc_iface_opts, fast, .cap = 10, .expand = 1);
+	FC_OPTS(fc_iface_opts, stock, .cap = 10, .expand = 1);
+	/* Sold out is sold out: a flood is refused, not chased. */
+	FC_OPTS(fc_iface_opts, sale, .cap = 12, .expand = 1);
+	/* What we allow ourselves towards a dependency, whichever handlers call it. */
+	FC_OPTS(fc_iface_opts, outbound, .cap = 32, .expand = 1, .flags = FC_IFACE_OUTBOUND);
+	int rc = 0;
+
+	rc = rc ? rc : fc_iface_set(fc, "shop.fast", &fast, NULL);
+	rc = rc ? rc : fc_iface_set(fc, "shop.report", &report, NULL);
+	rc = rc ? rc : fc_iface_set(fc, "shop.stock", &stock, NULL);
+	rc = rc ? rc : fc_iface_set(fc, "shop.sale", &sale, NULL);
+	rc = rc ? rc : fc_iface_set(fc, "dep.report", &outbound, &report_service.guard);
+	rc = rc ? rc : fc_iface_set(fc, "dep.stock", &outbound, &stock_service.guard);
+	return rc;
+}
+
+static void write_log(void *arg, int level, const char *msg)
+{
+	static const char *const names[] = { "error", "warn", "info", "debug" };
+
+	fprintf(arg, "%s %s\n", names[level & 3], msg);
+}
+
+static struct fc *start_guards(FILE *log, int on)
+{
+	/* Server, dependencies and load share the demo's machine, so its CPU says little about the
+	 * server: let the limit grow until the CPU is nearly used up. Defaults do elsewhere. */
+	FC_OPTS(fc_health_opts, health, .cpu_permille = 950, .psi_cpu_permille = FC_HEALTH_OFF);
+	FC_OPTS(fc_opts, opts, .flags = FC_THREAD, .log = write_log, .log_arg = log, .health = &health);
+	struct fc *fc;
+	int rc = fc_create(&fc, &opts);
+
+	if (rc == 0) {
+		rc = set_guards(fc);
+		if (rc == 0)
+			rc = fc_default_set(fc); /* FC_GUARD(e, "name") looks names up here */
+		if (rc)
+			fc_destroy(fc);
+	}
+	if (rc) {
+		fprintf(stderr, "server: no guards: %s\n", fc_status_text(rc));
+		return NULL;
+	}
+	fc_off_set(fc, !on);
+	return fc;
+}
+
+static void usage(void)
+{
+	fprintf(stderr, "usage: server --report URL --stock URL --log FILE [--guards on|off]\n");
+	exit(2);
+}
+
+static FILE *parse(int argc, char **argv, int *guards)
+{
+	static const struct option options[] = {
+		{ "report", required_argument, NULL, 'r' }, { "stock", required_argument, NULL, 's' },
+		{ "log", required_argument, NULL, 'l' },    { "guards", required_argument, NULL, 'g' },
+		{ NULL, 0, NULL, 0 },
+	};
+	FILE *log = NULL;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (c == 'r')
+			report_service.url = optarg;
+		else if (c == 's')
+			stock_service.url = optarg;
+		else if (c == 'l')
+			log = fopen(optarg, "a");
+		else if (c == 'g' && (strcmp(optarg, "on") == 0 || strcmp(optarg, "off") == 0))
+			*guards = strcmp(optarg, "on") == 0;
+		else
+			usage();
+	}
+	if (!report_service.url || !stock_service.url || !log || optind != argc)
+		usage();
+	setvbuf(log, NULL, _IOLBF, 0);
+	return log;
+}
+
+int main(int argc, char **argv)
+{
+	int guards = 1, left, signal_number;
+	FILE *log = parse(argc, argv, &guards);
+	struct fc *fc;
+	sigset_t end;
+
+	sigemptyset(&end);
+	sigaddset(&end, SIGTERM);
+	sigaddset(&end, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &end, NULL);
+	signal(SIGPIPE, SIG_IGN);
+
+	fc = start_guards(log, guards);
+	if (!fc || client_init())
+		return 1;
+	http = http_start(routes, WORKERS);
+	if (!http) {
+		fprintf(stderr, "server: cannot serve on 127.0.0.1\n");
+		return 1;
+	}
+	printf("port %d\n", http_port(http));
+	fflush(stdout);
+	sigwait(&end, &signal_number);
+
+	/* Refuse new calls, wait for those inside; then nobody uses the context any more. */
+	left = fc_drain(fc, FC_S(5));
+	if (left) {
+		fprintf(log, "warn %d calls do not end; leaving them\n", left);
+		fc_dump(fc, fileno(log));
+		_Exit(1);
+	}
+	http_stop(http);
+	fc_default_set(NULL);
+	fc_destroy(fc);
+	fclose(log);
+	return 0;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fcguard/fcguard.h - overload protection for servers. This header includes the others.
+ *
+ *     #include <fcguard/fcguard.h>
+ *
+ *     fc_iface_set(fc_default(), "user.login", &(struct fc_iface_opts){ sizeof(struct fc_iface_opts), .cap = 64 }, NULL);
+ *     ...
+ *     FC_GUARD(e, "user.login") { login(r); } else { reply_busy(r, &e); }
+ */
+#ifndef FC_FCGUARD_H
+#define FC_FCGUARD_H
+
+#include <fcguard/base.h>
+#include <fcguard/context.h>
+#include <fcguard/entry.h>
+#include <fcguard/err.h>
+#include <fcguard/events.h>
+#include <fcguard/guard.h>
+#include <fcguard/health.h>
+#include <fcguard/iface.h>
+#include <fcguard/interceptor.h>
+#include <fcguard/stats.h>
+#include <fcguard/system.h>
+#include <fcguard/time.h>
+
+#endif /* FC_FCGUARD_H */

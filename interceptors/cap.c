@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * cap.c - how the limit moves: expansion on evidence, undo, and the way back (SPEC CAP-6).
+ *
+ * The cap itself is the in-flight queue of the core: exact, cap <= limit <= expand * cap. This file
+ * decides the limit.
+ *
+ *   full       the limit is reached. If health is good and the pile-up is not made of overdue calls
+ *              (half of those inside), the limit doubles, up to expand * cap.
+ *   judge      a step stays only if completions per second rose over the window that follows it:
+ *              more than 5 % and more than two standard deviations of a count (sqrt n) above the
+ *              window before. Else it is undone and not tried again for 10 windows. With
+ *              expand_keep health, good health alone keeps it. Healthy CPU is necessary, not
+ *              sufficient: behind a slow, saturated dependency the CPU is idle because everybody
+ *              waits, and by Little's law a 4 times higher limit gives 4 times the latency and no
+ *              more work.
+ *   window     max(1 s, 2 * p90 latency): a shorter one undoes good steps of slow calls.
+ *   back       when demand has been under the next lower step for a window, the limit steps down;
+ *              when health turns bad it returns to cap at once, for new calls.
+ *
+ * Units.   completions per second; times in ns on the context's clock. Times are arguments.
+ * Bounds.  cap <= limit <= expand * cap at any time; one step per window, so from cap to 4 * cap
+ *          takes two windows; the first step comes with the first refusal of a check (10 ms).
+ * Cost.    full: some us, one caller each check_every; tick: some us each 250 ms. Nothing per call.
+ * Source.  our own; compare Netflix's Gradient2 and failsafe-go's correlation of throughput and
+ *          limit.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include <fcguard/events.h>
+#include <fcguard/health.h>
+#include <fcguard/iface.h>
+#include <fcguard/interceptor.h>
+#include <fcguard/stats.h>
+
+#define WINDOW_MIN_NS  FC_S(1)
+#define WINDOW_MAX_NS  FC_S(60)
+#define TICK_NS        FC_MS(250)
+#define QUIET_WINDOWS  10u /* after an undo */
+#define RISE_PERMILLE  50u
+#define KEEP_ROOM      4u  /* step down when inside is under 3/4 of the lower limit */
+
+/* Written under the check's CAS (full) or by the ticking thread (tick); see `busy`. */
+struct cap_state {
+	uint32_t busy;          /* 1: full or tick is at work */
+	uint32_t before;        /* limit before the step being judged; 0: none is */
+	uint64_t judge_at;      /* when its window ends */
+	uint64_t step_at;       /* when it began */
+	uint64_t step_count;    /* completions then */
+	uint64_t rate_before;   /* completions per second before it */
+	uint64_t quiet_until;   /* no step before */
+	uint64_t window_at;     /* start of the running window */
+	uint64_t window_count;  /* completions then */
+	uint64_t rate;          /* completions per second of the last whole window */
+	uint64_t window_ns;
+	uint64_t low_since;     /* demand has been low since; 0: it is not */
+	struct fc_hist hist;    /* at the start of the window, for p90 */
+};
+
+/* full and tick may meet; the one that comes second does nothing this time. */
+static int take(struct cap_state *s)
+{
+	uint32_t idle = 0;
+
+	/* X1: acquire: what the last holder wrote; released by give. */
+	return __atomic_compare_exchange_n(&s->busy, &idle, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static void give(struct cap_state *s)
+{
+	/* R1 -> X1 (take). */
+	__atomic_store_n(&s->busy, 0, __ATOMIC_RELEASE);
+}
+
+static uint64_t per_second(uint64_t count, uint64_t ns)
+{
+	return ns ? (uint64_t)((double)count * 1e9 / (double)ns + 0.5) : 0;
+}
+
+static uint64_t since(uint64_t now, uint64_t then)
+{
+	return now > then ? now - then : 0;
+}
+
+static uint32_t at_most(const struct fc_cap_conf *conf)
+{
+	return conf->cap * (conf->expand ? conf->expand : 1);
+}
+
+/* ---- windows ----------------------------------------------------------------------------------- */
+
+static void begin_window(struct fc_call *c, struct cap_state *s)
+{
+	(void)fc_iface_hist(c->iface, &s->hist);
+	s->window_at = c->now_ns;
+	s->window_count = fc_completed(c->iface);
+}
+
+/* The length of a window by the latency seen in the last one. */
+static uint64_t window_length(struct fc_call *c, const struct cap_state *s)
+{
+	struct fc_hist h;
+	uint64_t ns;
+
+	(void)fc_iface_hist(c->iface, &h);
+	ns = 2 * fc_hist_quantile_ns(&h, &s->hist, 900);
+	if (ns == 0)
+		ns = 2 * fc_hist_quantile_ns(&h, NULL, 900);
+	return ns < WINDOW_MIN_NS ? WINDOW_MIN_NS : ns > WINDOW_MAX_NS ? WINDOW_MAX_NS : ns;
+}
+
+/* Close the running window when its time is over. */
+static void roll_window(struct fc_call *c, struct cap_state *s)
+{
+	if (s->window_at == 0 || c->now_ns < s->window_at) {
+		begin_window(c, s);
+		s->window_ns = WINDOW_MIN_NS;
+	}
+	if (since(c->now_ns, s->window_at) < s->window_ns)
+		return;
+	s->rate = per_second(fc_completed(c->iface) - s->window_count, since(c->now_ns, s->window_at));
+	s->window_ns = window_length(c, s);
+	begin_window(c, s);
+}
+
+/* Completions per second until now: of the running window if it is long enough to tell. */
+static uint64_t rate_now(struct fc_call *c, const struct cap_state *s)
+{
+	uint64_t ns = since(c->now_ns, s->window_at);
+
+	if (ns < s->window_ns / 2)
+		return s->rate;
+	return per_second(fc_completed(c->iface) - s->window_count, ns);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------- */
+
+/* Why the limit may not rise now; 0: it may. */
+static int denied(struct fc_call *c, const struct cap_state *s, uint32_t limit)
+{
+	const struct fc_cap_conf *conf = c->conf;
+	uint32_t overdue, inside = fc_inside(c->iface, &overdue);
+
+	if (conf->expand <= 1)
+		return FC_DENIED_OFF;
+	if (limit >= at_most(conf))
+		return FC_DENIED_AT_MOST;
+	if (fc_health_word(c->iface) != 0)
+		return FC_DENIED_HEALTH;
+	if (overdue * 2 >= inside && overdue > 0)
+		return FC_DENIED_OVERDUE;
+	if (s->before)
+		return FC_DENIED_JUDGING;
+	if (c->now_ns < s->quiet_until)
+		return FC_DENIED_UNDONE;
+	return 0;
+}
+
+static int step_up(struct fc_call *c, struct cap_state *s, uint32_t limit)
+{
+	uint32_t next = limit * 2 < at_most(c->conf) ? limit * 2 : at_most(c->conf);
+
+	s->rate_before = rate_now(c, s);
+	s->window_ns = window_length(c, s);
+	if (fc_limit_set(c->iface, next) < 0) {
+		fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, FC_DENIED_MEMORY);
+		return 0;
+	}
+	s->before = limit;
+	s->step_at = c->now_ns;
+	s->step_count = fc_completed(c->iface);
+	s->judge_at = c->now_ns + s->window_ns;
+	s->low_since = 0;
+	begin_window(c, s);
+	fc_event_note(c->iface, FC_EVENT_EXPANDED, limit, next);
+	return 1;
+}
+
+/* Did completions rise by more than noise? Both counts are over one window. */
+static int rose(uint64_t before, uint64_t after, uint64_t ns)
+{
+	uint64_t n = (uint64_t)((double)before * (double)ns / 1e9), more, margin = 0;
+
+	if (after <= before)
+		return 0;
+	more = (uint64_t)((double)(after - before) * (double)ns / 1e9);
+	while (margin * margin < 4 * n)
+		margin++; /* 2 * sqrt(n); n is the count of a window, the loop some thousand turns at most */
+	return more > margin && more * 1000 > n * RISE_PERMILLE;
+}
+
+static void judge(struct fc_call *c, struct cap_state *s)
+{
+	const struct fc_cap_conf *conf = c->conf;
+	uint64_t ns = since(c->now_ns, s->step_at), after = per_second(fc_completed(c->iface) - s->step_count, ns);
+	uint32_t before = s->before;
+
+	s->before = 0;
+	if (conf->expand_keep == FC_EXPAND_KEEP_HEALTH || rose(s->rate_before, after, ns)) {
+		fc_event_note(c->iface, FC_EVENT_EXPAND_KEPT, s->rate_before, after);
+		return;
+	}
+	s->quiet_until = c->now_ns + QUIET_WINDOWS * s->window_ns;
+	(void)fc_limit_set(c->iface, before > conf->cap ? before : conf->cap);
+	fc_event_note(c->iface, FC_EVENT_EXPAND_UNDONE, s->rate_before, after);
+}
+
+static void back_to_cap(struct fc_call *c, struct cap_state *s, uint32_t limit, int event)
+{
+	const struct fc_cap_conf *conf = c->conf;
+
+	s->before = 0;
+	s->low_since = 0;
+	(void)fc_limit_set(c->iface, conf->cap);
+	fc_event_note(c->iface, event, limit, conf->cap);
+}
+
+/* Demand under three quarters of the lower step for a whole window: go there. */
+static void step_down(struct fc_call *c, struct cap_state *s, uint32_t limit)
+{
+	const struct fc_cap_conf *conf = c->conf;
+	uint32_t lower = limit / 2 > conf->cap ? limit / 2 : conf->cap;
+
+	if (fc_inside(c->iface, NULL) * KEEP_ROOM >= lower * (KEEP_ROOM - 1)) {
+		s->low_since = 0;
+	} else if (s->low_since == 0) {
+		s->low_since = c->now_ns | 1;
+	} else if (since(c->now_ns, s->low_since) >= s->window_ns) {
+		s->low_since = 0;
+		(void)fc_limit_set(c->iface, lower);
+		fc_event_note(c->iface, FC_EVENT_LIMIT_BACK, limit, lower);
+	}
+}
+
+/* ---- the interceptor --------------------------------------------------------------------------- */
+
+static int cap_full(struct fc_call *c)
+{
+	struct cap_state *s = c->state;
+	uint32_t limit = fc_limit_get(c->iface);
+	int why, raised = 0;
+
+	if (!take(s))
+		return 0;
+	roll_window(c, s);
+	why = denied(c, s, limit);
+	if (why == 0)
+		raised = step_up(c, s, limit);
+	else if (why != FC_DENIED_OFF && why != FC_DENIED_JUDGING)
+		fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, (uint64_t)why);
+	give(s);
+	return raised;
+}
+
+static uint64_t cap_tick(struct fc_call *c)
+{
+	const struct fc_cap_conf *conf = c->conf;
+	struct cap_state *s = c->state;
+	uint32_t limit = fc_limit_get(c->iface);
+	uint64_t next = FC_NEVER_NS;
+
+	if (!take(s))
+		return c->now_ns + FC_MS(1);
+	roll_window(c, s);
+	if (limit > conf->cap && fc_health_word(c->iface) != 0)
+		back_to_cap(c, s, limit, FC_EVENT_LIMIT_UNHEALTHY);
+	else if (limit > at_most(conf))
+		back_to_cap(c, s, limit, FC_EVENT_LIMIT_BACK);
+	else if (s->before && c->now_ns >= s->judge_at)
+		judge(c, s);
+	else if (!s->before && limit > conf->cap)
+		step_down(c, s, limit);
+	if (s->before)
+		next = s->judge_at;
+	else if (fc_limit_get(c->iface) > conf->cap)
+		next = c->now_ns + TICK_NS;
+	give(s);
+	return next;
+}
+
+const struct fc_interceptor fc_interceptor_cap = {
+	.size = sizeof(struct fc_interceptor),
+	.order = FC_ORDER_CAP,
+	.name = "cap",
+	.state_bytes = sizeof(struct cap_state),
+	.conf_bytes = sizeof(struct fc_cap_conf),
+	.reason = FC_REFUSED_CAP,
+	.full = cap_full,
+	.tick = cap_tick,
+};

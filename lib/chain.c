@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* chain.c - running, replacing and freeing chains. See chain.h. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "chain.h"
+#include "iface.h"
+#include "limit.h"
+
+static struct fc_call call_of(struct fc_iface *f, const struct fci_stage *s)
+{
+	return (struct fc_call){ .iface = f, .state = s->state, .conf = s->conf };
+}
+
+/* The living chain of a version. Inside a section. */
+static struct fci_chain *find_version(struct fc_iface *f, uint32_t version)
+{
+	/* A1 -> R1 (publish): the chain is complete. */
+	struct fci_chain *c = atomic_load_explicit(&f->chain, FCI_ACQ);
+
+	while (c && c->version != version)
+		c = atomic_load_explicit(&c->older, FCI_ACQ);
+	return c;
+}
+
+/* A stage says no: note why. 0 when it is a dry run, and the call goes on. */
+static int refused_by(struct fci_way *w, const struct fci_stage *s, const struct fc_call *c, int rc)
+{
+	if (s->flags & FC_RULE_DRY_RUN) {
+		fci_count(w->f, FCI_C_WOULD_REFUSE, 1);
+		return 0;
+	}
+	if (rc < 0)
+		return fci_fault(w->f, rc);
+	return fci_refuse(w->e, w->f, rc, s->ic->name, c->observed, c->limit, c->retry_after_ns, w->now);
+}
+
+int fci_chain_check(struct fci_way *w)
+{
+	for (uint32_t i = 0; i < w->chain->n; i++) {
+		const struct fci_stage *s = &w->chain->stage[i];
+		struct fc_call c;
+		int rc;
+
+		if (!s->ic->check)
+			continue;
+		c = call_of(w->f, s);
+		c.ctx = &w->ctx;
+		c.now_ns = w->now;
+		c.weight = w->ctx.weight;
+		rc = s->ic->check(&c);
+		if (rc != 0 && (rc = refused_by(w, s, &c, rc)) != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static void undo_from(struct fci_way *w, uint32_t k, uint32_t *cells)
+{
+	while (k-- > 0) {
+		const struct fci_stage *s = &w->chain->stage[k];
+		struct fc_call c;
+
+		if (!s->ic->undo)
+			continue;
+		c = call_of(w->f, s);
+		c.now_ns = w->now;
+		c.weight = w->ctx.weight;
+		c.cells = cells + s->cell;
+		s->ic->undo(&c);
+	}
+}
+
+int fci_chain_pre(struct fci_way *w)
+{
+	uint32_t *cells = (uint32_t *)(void *)fci_record(w->f, w->claim.slot)->cells;
+
+	for (uint32_t i = 0; i < w->chain->n; i++) {
+		const struct fci_stage *s = &w->chain->stage[i];
+		struct fc_call c;
+		int rc;
+
+		if (!s->ic->pre)
+			continue;
+		c = call_of(w->f, s);
+		c.ctx = &w->ctx;
+		c.now_ns = w->now;
+		c.weight = w->ctx.weight;
+		c.cells = cells + s->cell;
+		FC_TEST_POINT("pre");
+		rc = s->ic->pre(&c);
+		if (rc != 0 && (rc = refused_by(w, s, &c, rc)) != 0) {
+			undo_from(w, i, cells);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+void fci_chain_post(struct fc_iface *f, uint32_t version, uint32_t *cells, uint64_t start, uint64_t now,
+                    uint64_t latency, uint32_t weight, int outcome)
+{
+	struct fci_thread *self = fci_thread_self();
+	struct fci_chain *chain;
+	uint64_t was;
+
+	was = fci_section_enter(self);
+	chain = find_version(f, version);
+	for (uint32_t i = chain ? chain->n : 0; i-- > 0;) {
+		const struct fci_stage *s = &chain->stage[i];
+		struct fc_call c;
+
+		if (!s->ic->post)
+			continue;
+		c = call_of(f, s);
+		c.cells = cells + s->cell;
+		c.start_ns = start;
+		c.now_ns = now;
+		c.latency_ns = latency;
+		c.weight = weight;
+		c.outcome = outcome;
+		s->ic->post(&c);
+	}
+	fci_section_leave(self, was);
+}
+
+/* The cap's own stage is not in the chain: its check is the claim. It has full and tick. */
+static struct fci_stage cap_stage(struct fc_iface *f, struct fc_cap_conf *conf)
+{
+	const struct fci_config *g = &f->block->config;
+
+	/* N1: settings, taken one by one. */
+	conf->cap = atomic_load_explicit(&g->cap, FCI_RLX);
+	conf->expand = atomic_load_explicit(&g->expand, FCI_RLX);
+	conf->expand_keep = atomic_load_explicit(&g->expand_keep, FCI_RLX);
+	conf->resv = 0;
+	return (struct fci_stage){ .ic = &fc_interceptor_cap, .state = f->states[0], .conf = conf };
+}
+
+int fci_chain_full(struct fc_iface *f, uint64_t now)
+{
+	struct fc_cap_conf conf;
+	struct fci_stage cap = cap_stage(f, &conf);
+	struct fci_thread *self = fci_thread_self();
+	struct fc_call c = call_of(f, &cap);
+	struct fci_chain *chain;
+	uint64_t was;
+	int room;
+
+	c.now_ns = now;
+	room = conf.cap != FC_UNLIMITED && cap.ic->full(&c);
+	was = fci_section_enter(self);
+	/* A1 -> R1 (publish). */
+	chain = atomic_load_explicit(&f->chain, FCI_ACQ);
+	for (uint32_t i = 0; chain && i < chain->n; i++) {
+		if (!chain->stage[i].ic->full)
+			continue;
+		c = call_of(f, &chain->stage[i]);
+		c.now_ns = now;
+		room |= chain->stage[i].ic->full(&c);
+	}
+	fci_section_leave(self, was);
+	return room;
+}
+
+uint64_t fci_chain_tick(struct fc_iface *f, uint64_t now)
+{
+	struct fc_cap_conf conf;
+	struct fci_stage cap = cap_stage(f, &conf);
+	struct fci_thread *self = fci_thread_self();
+	struct fc_call c = call_of(f, &cap);
+	struct fci_chain *chain;
+	uint64_t next = FC_NEVER_NS, one, was;
+
+	c.now_ns = now;
+	if (conf.cap != FC_UNLIMITED)
+		next = cap.ic->tick(&c);
+	was = fci_section_enter(self);
+	/* A1 -> R1 (publish). */
+	chain = atomic_load_explicit(&f->chain, FCI_ACQ);
+	for (uint32_t i = 0; chain && i < chain->n; i++) {
+		if (!chain->stage[i].ic->tick)
+			continue;
+		c = call_of(f, &chain->stage[i]);
+		c.now_ns = now;
+		one = chain->stage[i].ic->tick(&c);
+		next = one < next ? one : next;
+	}
+	fci_section_leave(self, was);
+	return next;
+}
+
+/* ---- replacing --------------------------------------------------------------------------------- */
+
+static int refuse_rule(struct fc_iface *f, uint32_t i, int error, const char *what)
+{
+	fci_log(f->fc, FC_LOG_ERROR, "%s: rule %u: %s", f->name, i, what);
+	return error;
+}
+
+static int check_rule(struct fc_iface *f, const struct fc_rule *r, uint32_t i)
+{
+	const struct fc_interceptor *ic = r->interceptor;
+
+	if (!ic || ic->size < sizeof(struct fc_interceptor))
+		return refuse_rule(f, i, -EINVAL, "no interceptor, or one of an older header");
+	if (!ic->name || !*ic->name)
+		return refuse_rule(f, i, -EINVAL, "the interceptor has no name");
+	if (ic->state_bytes > 4096 || ic->conf_bytes > 65536 || ic->cells > 2)
+		return refuse_rule(f, i, -EINVAL, "state_bytes over 4096, conf_bytes over 65536 or cells over 2");
+	if (ic->conf_bytes && !r->conf)
+		return refuse_rule(f, i, -EINVAL, "conf is missing");
+	if (r->flags & ~(uint32_t)FC_RULE_DRY_RUN)
+		return refuse_rule(f, i, -EINVAL, "unknown flags");
+	return 0;
+}
+
+static uint32_t order_of(const struct fc_rule *r)
+{
+	return r->order ? r->order : r->interceptor->order;
+}
+
+/* Indices of the rules by order; equal orders stay as given. */
+static void sort_rules(const struct fc_rule *rules, uint32_t n, uint32_t *idx)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t j = i;
+
+		for (; j > 0 && order_of(&rules[idx[j - 1]]) > order_of(&rules[i]); j--)
+			idx[j] = idx[j - 1];
+		idx[j] = i;
+	}
+}
+
+static size_t align16(size_t n)
+{
+	return (n + 15) & ~(size_t)15;
+}
+
+static struct fci_chain *allocate(struct fc_iface *f, const struct fc_rule *rules, uint32_t n)
+{
+	size_t bytes = align16(sizeof(struct fci_chain) + n * sizeof(struct fci_stage));
+	struct fci_chain *c;
+
+	for (uint32_t i = 0; i < n; i++)
+		bytes += align16(rules[i].interceptor->conf_bytes);
+	c = fci_alloc(f->fc, bytes);
+	if (c) {
+		c->bytes = bytes;
+		c->iface = f;
+	}
+	return c;
+}
+
+/* Fill the stages; conf copies lie behind them. */
+static int fill(struct fci_chain *c, struct fc_iface *f, const struct fc_rule *rules, uint32_t n, const uint32_t *idx)
+{
+	char *conf = (char *)c + align16(sizeof(*c) + n * sizeof(struct fci_stage));
+	uint32_t cells = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct fc_rule *r = &rules[idx[i]];
+		const struct fc_interceptor *ic = r->interceptor;
+		struct fci_stage *s = &c->stage[i];
+		int first = 0, rc;
+
+		if (cells + ic->cells > FC_CELLS_MAX)
+			return refuse_rule(f, idx[i], -E2BIG, "the rules need more than 6 cells");
+		*s = (struct fci_stage){ .ic = ic, .conf = conf, .cell = cells, .flags = r->flags };
+		if (ic->conf_bytes)
+			memcpy(conf, r->conf, ic->conf_bytes);
+		conf += align16(ic->conf_bytes);
+		cells += ic->cells;
+		rc = fci_iface_state(f, ic, &s->state, &first);
+		if (rc < 0)
+			return refuse_rule(f, idx[i], rc, "no memory for its state");
+		rc = ic->setup ? ic->setup(f, s->state, s->conf, first) : 0;
+		if (rc < 0)
+			return refuse_rule(f, idx[i], rc, "the interceptor does not accept its conf");
+		c->has_check |= ic->check != NULL;
+		c->has_pre |= ic->pre != NULL;
+		c->has_post |= ic->post != NULL;
+		c->has_tick |= ic->tick != NULL;
+		c->has_full |= ic->full != NULL;
+	}
+	c->n = n;
+	return 0;
+}
+
+/* N2: fc->setup is held; R1 -> A1 makes it visible. */
+static void publish(struct fc_iface *f, struct fci_chain *c)
+{
+	/* N2: fc->setup is held: nobody else changes it. */
+	struct fci_chain *old = atomic_load_explicit(&f->chain, FCI_RLX);
+	uint32_t version = old ? old->version : 0;
+
+	do {
+		version = version % 65535 + 1;
+	} while (find_version(f, version));
+	c->version = version;
+	atomic_store_explicit(&c->older, old, FCI_RLX);
+	/* R1 -> A1. */
+	atomic_store_explicit(&f->chain, c, FCI_REL);
+	fci_gate_set(f, c->n ? FCI_GATE_CHAIN : 0, c->n ? 0 : FCI_GATE_CHAIN);
+	if (old) {
+		/* X1: sections that begin now get a later epoch. */
+		old->epoch = atomic_fetch_add_explicit(&fci_thread_epoch, 1, FCI_AR);
+		old->next_retired = f->fc->retired;
+		f->fc->retired = old;
+	}
+}
+
+int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t n)
+{
+	uint32_t idx[FC_CHAIN_MAX];
+	struct fci_chain *c;
+	int rc = 0;
+
+	if (!fci_iface_real(f) || (n && !rules))
+		return -EINVAL;
+	if (n > FC_CHAIN_MAX)
+		return refuse_rule(f, n, -E2BIG, "more than 12 rules");
+	for (uint32_t i = 0; i < n; i++)
+		if ((rc = check_rule(f, &rules[i], i)) < 0)
+			return rc;
+	sort_rules(rules, n, idx);
+	pthread_mutex_lock(&f->fc->setup);
+	c = allocate(f, rules, n);
+	if (!c)
+		rc = -ENOMEM;
+	else if ((rc = fill(c, f, rules, n, idx)) < 0)
+		fci_free(f->fc, c, c->bytes);
+	else
+		publish(f, c);
+	fci_chain_reclaim(f->fc);
+	pthread_mutex_unlock(&f->fc->setup);
+	return rc;
+}
+
+/* ---- freeing ----------------------------------------------------------------------------------- */
+
+/* Is a call inside that began under this version? Suspended ones are counted in `parked`. */
+static int in_use(struct fc_iface *f, const struct fci_chain *c)
+{
+	uint32_t slots = fci_slots(f);
+	struct fci_view v;
+
+	for (uint32_t s = 0; s < slots; s++) {
+		/* A2 -> X1 of inflight.h: SC; a claim not seen here sees the new chain. */
+		uint64_t w = atomic_load_explicit(fci_word(f, s), FCI_SC);
+
+		if (FCI_STATE(w) == FCI_CLAIMED)
+			return 1;
+		if (fci_is_call(w) && (!fci_view(f, s, &v) || FCI_META_VER(v.meta) == c->version))
+			return 1;
+	}
+	return fci_iface_parked(f, c->version);
+}
+
+static void unlink_chain(struct fci_chain *c)
+{
+	/* N2: fc->setup is held. */
+	struct fci_chain *p = atomic_load_explicit(&c->iface->chain, FCI_RLX);
+
+	while (p && atomic_load_explicit(&p->older, FCI_RLX) != c)
+		p = atomic_load_explicit(&p->older, FCI_RLX);
+	if (p)
+		/* R1 -> A1: c's older ones are complete. */
+		atomic_store_explicit(&p->older, atomic_load_explicit(&c->older, FCI_RLX), FCI_REL);
+}
+
+/* X1: a new epoch for each step. Two steps: a chain that no call needs is unlinked and gets a new epoch; one that is unlinked and
+ * that no section of that epoch can see is freed. */
+void fci_chain_reclaim(struct fc *fc)
+{
+	struct fci_chain **p = &fc->retired;
+	uint64_t min;
+
+	if (!*p)
+		return;
+	fci_thread_fence_all(); /* A1 of thread.h: sections begun before are seen */
+	min = fci_thread_min_section();
+	while (*p) {
+		struct fci_chain *c = *p;
+
+		if (min <= c->epoch) {
+			p = &c->next_retired;
+		} else if (!c->unlinked) {
+			if (!in_use(c->iface, c)) {
+				unlink_chain(c);
+				c->unlinked = 1;
+				c->epoch = atomic_fetch_add_explicit(&fci_thread_epoch, 1, FCI_AR); /* X1 */
+			}
+			p = &c->next_retired;
+		} else {
+			*p = c->next_retired;
+			fci_free(fc, c, c->bytes);
+		}
+	}
+}
+
+void fci_chain_free_retired(struct fc *fc)
+{
+	struct fci_chain *c, *next;
+
+	for (c = fc->retired; c; c = next) {
+		next = c->next_retired;
+		if (c->unlinked)
+			fci_free(fc, c, c->bytes);
+	}
+	fc->retired = NULL;
+}
+
+/* N3: nobody else is there any more. */
+void fci_chain_free_all(struct fc *fc, struct fc_iface *f)
+{
+	struct fci_chain *c = atomic_load_explicit(&f->chain, FCI_RLX), *next;
+
+	for (; c; c = next) {
+		next = atomic_load_explicit(&c->older, FCI_RLX);
+		fci_free(fc, c, c->bytes);
+	}
+	atomic_store_explicit(&f->chain, NULL, FCI_RLX);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * chain.h - the interceptors of an interface, as this process runs them.
+ *
+ * A chain is immutable once published; a new one replaces it by one store. It is read inside a
+ * section (thread.h), and lives until no thread that might have seen it is in a section and no call
+ * that began under its version is inside.
+ *
+ *                 run (check, pre, post)   publish   reclaim
+ *      run                 -                  -         -
+ *      publish             -                  X         X      X = fc->setup serialises
+ *      reclaim             -                  X         X
+ */
+#ifndef FCI_CHAIN_H
+#define FCI_CHAIN_H
+
+#include "entry.h"
+
+struct fci_stage {
+	const struct fc_interceptor *ic;
+	void *state;
+	const void *conf;
+	uint32_t cell;  /* first of its cells */
+	uint32_t flags; /* FC_RULE_* */
+};
+
+struct fci_chain {
+	uint32_t version;      /* 1..65535, unique among the living of one interface; 0: no chain */
+	uint32_t n;
+	uint32_t has_check, has_pre, has_post, has_tick, has_full;
+	uint32_t unlinked;     /* no call needs it any more; sections may. fc->setup */
+	struct fci_chain *_Atomic older; /* still living ones of the interface. R1 -> A1 in chain.c */
+	struct fc_iface *iface;
+	struct fci_chain *next_retired;
+	uint64_t epoch;        /* sections that began at or before it may still see the chain */
+	size_t bytes;
+	struct fci_stage stage[];
+};
+
+/* Run the checks. 0 go on; else the verdict, the entry is filled in. */
+int fci_chain_check(struct fci_way *w);
+
+/* Run pre of all stages; on refusal undo what was taken; the caller gives the place back. */
+int fci_chain_pre(struct fci_way *w);
+
+/* Run post of the chain `version` on a copy of the cells, in reverse order. */
+void fci_chain_post(struct fc_iface *f, uint32_t version, uint32_t *cells, uint64_t start, uint64_t now,
+                    uint64_t latency, uint32_t weight, int outcome);
+
+/* The limit is reached: ask who can make room. 1: try again. By the caller that won the check. */
+int fci_chain_full(struct fc_iface *f, uint64_t now);
+
+/* Housekeeping: tick of the cap and of all stages of one interface; when it wants to run again. */
+uint64_t fci_chain_tick(struct fc_iface *f, uint64_t now);
+
+/* Free replaced chains that nobody can see any more. fc->setup is held. */
+void fci_chain_reclaim(struct fc *fc);
+
+/* Free everything, at the end of the context: first the unlinked, then each interface's. */
+void fci_chain_free_retired(struct fc *fc);
+void fci_chain_free_all(struct fc *fc, struct fc_iface *f);
+
+#endif /* FCI_CHAIN_H */

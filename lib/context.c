@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* context.c - making and ending contexts, the segment, the default one, thread ends, fork. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "async.h"
+#include "chain.h"
+#include "check.h"
+#include "drain.h"
+#include "entry.h"
+#include "events.h"
+#include "iface.h"
+#include "limit.h"
+#include "stuck.h"
+#include "system.h"
+#include "tick.h"
+#include "wait.h"
+
+#define OPTS_V1_BYTES   offsetof(struct fc_opts, stuck_arg) + sizeof(void *)
+#define MAX_IFACES      1024u
+#define RECORDER_SLOTS  256u
+#define REPORTS_PER_MIN 30u
+#define STUCK_AFTER_NS  FC_S(5)
+#define ARENA_PER_IFACE 16384u /* with a cap of 64 and its extents */
+#define LOG_LINE        1024
+
+static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct fc *list;
+static fci_a64 serials = 1;
+static struct fc *_Atomic default_fc;
+static struct fc *default_own; /* the one that fc_default() made */
+static pthread_mutex_t default_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- memory and log ---------------------------------------------------------------------------- */
+
+static void *libc_alloc(void *arg, size_t bytes)
+{
+	(void)arg;
+	return aligned_alloc(FCI_CACHELINE, bytes);
+}
+
+static void libc_free(void *arg, void *ptr, size_t bytes)
+{
+	(void)arg;
+	(void)bytes;
+	free(ptr);
+}
+
+static size_t whole_lines(size_t bytes)
+{
+	return (bytes + FCI_CACHELINE - 1) & ~(size_t)(FCI_CACHELINE - 1);
+}
+
+/* The program's allocator need not know alignment: room for it, and its pointer in front. */
+void *fci_alloc(struct fc *fc, size_t bytes)
+{
+	size_t all = whole_lines(bytes) + 2 * FCI_CACHELINE;
+	char *raw = fc->alloc.alloc(fc->alloc.arg, all), *p;
+
+	if (!raw)
+		return NULL;
+	p = (char *)(((uintptr_t)raw + 2 * FCI_CACHELINE - 1) & ~(uintptr_t)(FCI_CACHELINE - 1));
+	((char **)(void *)p)[-1] = raw;
+	return memset(p, 0, bytes);
+}
+
+void fci_free(struct fc *fc, void *ptr, size_t bytes)
+{
+	if (ptr)
+		fc->alloc.free(fc->alloc.arg, ((char **)ptr)[-1], whole_lines(bytes) + 2 * FCI_CACHELINE);
+}
+
+void fci_log(struct fc *fc, int level, const char *format, ...)
+{
+	static const char *const names[] = { "error", "warn", "info", "debug" };
+	char line[LOG_LINE];
+	va_list ap;
+
+	if (!fc->log && !(fc->flags & FC_LOG_STDERR))
+		return;
+	va_start(ap, format);
+	vsnprintf(line, sizeof(line), format, ap);
+	va_end(ap);
+	if (fc->log)
+		fc->log(fc->log_arg, level, line);
+	else
+		fprintf(stderr, "fcguard: %s: %s\n", names[level & 3], line);
+}
+
+uint64_t fci_arena_take(struct fc *fc, uint64_t bytes)
+{
+	uint64_t want = (bytes + FCI_CACHELINE - 1) & ~(uint64_t)(FCI_CACHELINE - 1);
+	/* N1: re-checked by the CAS; fresh pages are zero. Fails only when another took some. */
+	uint64_t used = atomic_load_explicit(&fc->head->arena_used, FCI_RLX);
+
+	do {
+		if (used > fc->seg_bytes || want > fc->seg_bytes - used)
+			return 0;
+	} while (!atomic_compare_exchange_weak_explicit(&fc->head->arena_used, &used, used + want, FCI_RLX, FCI_RLX));
+	return used;
+}
+
+uint64_t fci_arena_used(const struct fc *fc)
+{
+	/* N2: a statistic. */
+	return atomic_load_explicit(&fc->head->arena_used, FCI_RLX);
+}
+
+int fci_fault(struct fc_iface *f, int error)
+{
+	uint32_t policy = f->fc->on_fault;
+
+	/* N3: a statistic, and a setting. */
+	atomic_fetch_add_explicit(&f->fc->faults, 1, FCI_RLX);
+	if (!f->pass_through) {
+		policy = atomic_load_explicit(&f->block->config.on_fault, FCI_RLX);
+		fc_event_note(f, FC_EVENT_FAULT, (uint64_t)(int64_t)error, 0);
+	}
+	return policy == FC_FAIL_CLOSED ? FC_REFUSED_FAULT : 0;
+}
+
+/* ---- making ------------------------------------------------------------------------------------ */
+
+static int check_opts(const struct fc_opts *o)
+{
+	if (o->flags & ~(uint32_t)(FC_LOG_STDERR | FC_THREAD | FC_NO_RSEQ | FC_NO_STACKS))
+		return -EINVAL;
+	if (o->clock > FC_CLOCK_VIRTUAL || o->on_fault > FC_FAIL_CLOSED || o->max_ifaces > FC_IFACES_MAX ||
+	    (o->default_cap > FC_CAP_MAX && o->default_cap != FC_UNLIMITED))
+		return -EINVAL;
+	if (o->recorder_slots & (o->recorder_slots - 1) || o->recorder_slots > 65536)
+		return -EINVAL;
+	return o->alloc && (!o->alloc->alloc != !o->alloc->free) ? -EINVAL : 0;
+}
+
+static void fill_opts(struct fc *fc, const struct fc_opts *o)
+{
+	fc->magic = FCI_FC_MAGIC;
+	fc->flags = o->flags;
+	fc->log = o->log;
+	fc->on_event = o->on_event;
+	fc->on_stuck = o->on_stuck;
+	fc->log_arg = o->log_arg;
+	fc->event_arg = o->event_arg;
+	fc->stuck_arg = o->stuck_arg;
+	fc->on_fault = o->on_fault ? o->on_fault : FC_FAIL_OPEN;
+	fc->default_cap = o->default_cap;
+	fc->stuck_after_ns = o->stuck_after_ns ? o->stuck_after_ns : STUCK_AFTER_NS;
+	fc->max_reports_per_min = o->max_reports_per_min ? o->max_reports_per_min : REPORTS_PER_MIN;
+	fc->recorder_slots = o->recorder_slots ? o->recorder_slots : RECORDER_SLOTS;
+	fc->owner = 1;
+	fc->tick_fd = -1;
+	/* N4: a number. */
+	fc->serial = atomic_fetch_add_explicit(&serials, 1, FCI_RLX);
+}
+
+static uint64_t place(uint64_t *at, uint64_t bytes)
+{
+	uint64_t off = (*at + FCI_CACHELINE - 1) & ~(uint64_t)(FCI_CACHELINE - 1);
+
+	*at = off + bytes;
+	return off;
+}
+
+/* Map and lay out a private segment. 0, -ENOMEM, -ENOSPC. */
+static int make_segment(struct fc *fc, const struct fc_opts *o)
+{
+	long configured = sysconf(_SC_NPROCESSORS_CONF);
+	uint32_t ncpus = configured < 1 ? 1 : (uint32_t)configured, ifaces = o->max_ifaces ? o->max_ifaces : MAX_IFACES;
+	uint64_t at = sizeof(struct fci_head), sites = place(&at, FCI_SITES_MAX * sizeof(struct fci_site));
+	uint64_t notes = place(&at, FCI_NOTES * sizeof(struct fci_note)), blocks = place(&at, (uint64_t)ifaces * sizeof(uint64_t));
+	uint64_t recorder = place(&at, fci_recorder_bytes(ncpus, fc->recorder_slots));
+	uint64_t counters = place(&at, (uint64_t)(ncpus + 1) * ifaces * sizeof(struct fci_counters));
+	uint64_t arena = place(&at, 0), bytes = o->segment_bytes ? o->segment_bytes : at + (uint64_t)ifaces * ARENA_PER_IFACE;
+	struct fci_head *h;
+
+	if (bytes < at + ARENA_PER_IFACE)
+		return -ENOSPC;
+	fc->seg = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (fc->seg == MAP_FAILED) {
+		fc->seg = NULL;
+		return -ENOMEM;
+	}
+	fc->seg_bytes = bytes;
+	fc->recorder_off = recorder;
+	h = fc->head = (struct fci_head *)(void *)fc->seg;
+	h->version_major = FCI_VERSION_MAJOR;
+	h->version_minor = FCI_VERSION_MINOR;
+	h->bytes = bytes;
+	h->off_sites = sites;
+	h->off_notes = notes;
+	h->off_recorder = recorder;
+	h->off_counters = counters;
+	h->off_blocks = blocks;
+	h->off_arena = arena;
+	h->max_ifaces = ifaces;
+	h->ncpus = ncpus;
+	h->recorder_slots = fc->recorder_slots;
+	/* N5: nobody else knows the segment yet. */
+	atomic_store_explicit(&h->arena_used, arena, FCI_RLX);
+	atomic_store_explicit(&h->health, FC_HEALTH_UNKNOWN, FCI_RLX);
+	atomic_store_explicit(&h->magic, FCI_MAGIC, FCI_RLX);
+	fc->percpu = (struct fci_percpu){ .base = fc->seg + counters, .stride = (size_t)ifaces * sizeof(struct fci_counters), .ncpus = ncpus };
+	fc->percpu.rseq = !(o->flags & FC_NO_RSEQ) && fci_rseq_usable();
+	return 0;
+}
+
+static size_t ifaces_bytes(const struct fc *fc)
+{
+	return (size_t)fc->head->max_ifaces * sizeof(struct fc_iface *);
+}
+
+/* Everything that may fail, in order; fc_destroy() undoes what is there. */
+static int make_parts(struct fc *fc, const struct fc_opts *o)
+{
+	int rc = make_segment(fc, o);
+
+	if (rc < 0)
+		return rc;
+	fci_clock_init(&fc->clock, o->clock);
+	fc->ifaces = fci_alloc(fc, ifaces_bytes(fc));
+	fc->pass = fci_alloc(fc, sizeof(*fc->pass));
+	if (!fc->ifaces || !fc->pass)
+		return -ENOMEM;
+	fci_iface_pass_init(fc->pass, fc);
+	rc = fci_names_create(fc);
+	rc = rc < 0 ? rc : fci_events_create(fc);
+	rc = rc < 0 ? rc : fci_stuck_create(fc);
+	rc = rc < 0 ? rc : fci_health_init(&fc->health, o->health);
+	fc->has_health = rc == 0;
+	fc->tick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return rc;
+}
+
+static void link_context(struct fc *fc)
+{
+	pthread_mutex_lock(&list_mutex);
+	fc->next = list;
+	list = fc;
+	pthread_mutex_unlock(&list_mutex);
+}
+
+int fc_create(struct fc **ret, const struct fc_opts *opts)
+{
+	struct fc_alloc alloc = { libc_alloc, libc_free, NULL };
+	struct fc_opts o;
+	struct fc *fc;
+	int rc;
+
+	if (!ret)
+		return -EINVAL;
+	rc = fci_opts_import(&o, sizeof(o), OPTS_V1_BYTES, opts);
+	rc = rc < 0 ? rc : check_opts(&o);
+	if (rc < 0)
+		return rc;
+	if (o.alloc && o.alloc->alloc)
+		alloc = *o.alloc;
+	fc = fci_alloc(&(struct fc){ .alloc = alloc }, sizeof(*fc));
+	if (!fc)
+		return -ENOMEM;
+	fc->alloc = alloc;
+	fill_opts(fc, &o);
+	pthread_mutex_init(&fc->setup, NULL);
+	pthread_mutex_init(&fc->thread_mutex, NULL);
+	(void)fci_thread_self();
+	rc = make_parts(fc, &o);
+	link_context(fc);
+	if (rc == 0 && (o.flags & FC_THREAD))
+		rc = fc_start(fc);
+	if (rc < 0) {
+		fc_destroy(fc);
+		return rc;
+	}
+	if (getenv("FCGUARD_OFF") && strcmp(getenv("FCGUARD_OFF"), "1") == 0)
+		fc_off_set(fc, 1);
+	*ret = fc;
+	return 0;
+}
+
+static void unlink_context(struct fc *fc)
+{
+	struct fc **p;
+
+	pthread_mutex_lock(&list_mutex);
+	for (p = &list; *p && *p != fc; p = &(*p)->next)
+		;
+	if (*p)
+		*p = fc->next;
+	pthread_mutex_unlock(&list_mutex);
+}
+
+static void free_parts(struct fc *fc)
+{
+	/* N5: nobody else is there any more. */
+	uint32_t n = atomic_load_explicit(&fc->n_ifaces, FCI_RLX);
+
+	fci_system_free(fc);
+	fci_stuck_destroy(fc);
+	fci_chain_free_retired(fc);
+	for (uint32_t i = 0; i < n; i++)
+		fci_iface_free(fc, fc->ifaces[i]);
+	fci_names_destroy(fc);
+	fci_events_destroy(fc);
+	if (fc->has_health)
+		fci_health_fini(&fc->health);
+	if (fc->ifaces)
+		fci_free(fc, fc->ifaces, ifaces_bytes(fc));
+	if (fc->pass)
+		fci_free(fc, fc->pass, sizeof(*fc->pass));
+	if (fc->tick_fd >= 0)
+		close(fc->tick_fd);
+	if (fc->seg)
+		munmap(fc->seg, fc->seg_bytes);
+}
+
+struct fc *fc_destroy(struct fc *fc)
+{
+	struct fc_alloc alloc;
+
+	if (!fci_fc_ok(fc))
+		return NULL;
+	fc_stop(fc);
+	if (fc->events && fc->stuck) {
+		fci_events_tell(fc, fci_clock_now(&fc->clock));
+		(void)fci_leaks_report(fc, -1, 1);
+	}
+	pthread_mutex_lock(&default_mutex);
+	/* N6: under the mutex. */
+	if (atomic_load_explicit(&default_fc, FCI_RLX) == fc)
+		atomic_store_explicit(&default_fc, NULL, FCI_RLX);
+	if (default_own == fc)
+		default_own = NULL;
+	pthread_mutex_unlock(&default_mutex);
+	unlink_context(fc);
+	free_parts(fc);
+	pthread_mutex_destroy(&fc->setup);
+	pthread_mutex_destroy(&fc->thread_mutex);
+	fc->magic = 0;
+	alloc = fc->alloc;
+	fci_free(&(struct fc){ .alloc = alloc }, fc, sizeof(*fc));
+	return NULL;
+}
+
+/* ---- the default context ----------------------------------------------------------------------- */
+
+/* Stands in when none could be made: it has no segment, so every look-up gives its handle. */
+static struct fc *stand_in(void)
+{
+	static struct fc fc;
+	static struct fc_iface pass;
+
+	if (!fc.magic) {
+		fc = (struct fc){ .flags = FC_LOG_STDERR, .on_fault = FC_FAIL_OPEN, .pass = &pass, .tick_fd = -1 };
+		fci_iface_pass_init(&pass, &fc);
+		fc.magic = FCI_FC_MAGIC;
+	}
+	return &fc;
+}
+
+static FCI_COLD struct fc *make_default(void)
+{
+	FC_OPTS(fc_opts, o, .flags = FC_LOG_STDERR | FC_THREAD);
+	struct fc *fc;
+
+	pthread_mutex_lock(&default_mutex);
+	/* N6: under the mutex. */
+	fc = atomic_load_explicit(&default_fc, FCI_RLX);
+	if (!fc && fc_create(&fc, &o) == 0) {
+		default_own = fc;
+		/* R1 -> A1 (fc_default): the context is complete. */
+		atomic_store_explicit(&default_fc, fc, FCI_REL);
+	}
+	if (!fc)
+		fc = stand_in();
+	pthread_mutex_unlock(&default_mutex);
+	return fc;
+}
+
+struct fc *fc_default(void)
+{
+	/* A1 -> R1 (make_default, fc_default_set). */
+	struct fc *fc = atomic_load_explicit(&default_fc, FCI_ACQ);
+
+	return fci_likely(fc != NULL) ? fc : make_default();
+}
+
+int fc_default_set(struct fc *fc)
+{
+	int rc = 0;
+
+	if (fc && !fci_fc_ok(fc))
+		return -EINVAL;
+	pthread_mutex_lock(&default_mutex);
+	/* N6: under the mutex; R1 -> A1. */
+	if (fc && atomic_load_explicit(&default_fc, FCI_RLX))
+		rc = -EBUSY;
+	else
+		atomic_store_explicit(&default_fc, fc, FCI_REL);
+	pthread_mutex_unlock(&default_mutex);
+	return rc;
+}
+
+/* ---- switches ---------------------------------------------------------------------------------- */
+
+/* Gates say CONTROL while the word says anything, so that calls look at their gate alone. A gate whose
+ * flag is out of date is put right by the call that finds it. Lock-free, async-signal-safe. */
+void fci_control_changed(struct fc *fc)
+{
+	struct fc_iface *f;
+
+	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
+		fci_gate_set(f, FCI_GATE_CONTROL, 0);
+}
+
+FCI_COLD uint32_t fci_control(struct fc_iface *f)
+{
+	fci_a32 *word = &f->fc->head->control;
+	/* A3 -> X2 (fc_off_set): SC: the word was set before the flag that led here; after the flag is
+	 * taken away it is read again, so a setter that came between is not missed. */
+	uint32_t control = atomic_load_explicit(word, FCI_SC);
+
+	if (control == 0) {
+		fci_gate_set(f, 0, FCI_GATE_CONTROL);
+		control = atomic_load_explicit(word, FCI_SC);
+		if (control != 0)
+			fci_gate_set(f, FCI_GATE_CONTROL, 0);
+	}
+	return control;
+}
+
+void fc_off_set(struct fc *fc, int off)
+{
+	if (!fci_fc_ok(fc) || !fc->seg)
+		return;
+	/* X2 -> A3 (fci_control). */
+	if (off)
+		atomic_fetch_or_explicit(&fc->head->control, FCI_CONTROL_OFF, FCI_SC);
+	else
+		atomic_fetch_and_explicit(&fc->head->control, ~FCI_CONTROL_OFF, FCI_SC);
+	fci_control_changed(fc);
+}
+
+int fc_off_get(const struct fc *fc)
+{
+	/* N7: a switch. */
+	return fci_fc_ok(fc) && fc->seg && (atomic_load_explicit(&fc->head->control, FCI_RLX) & FCI_CONTROL_OFF) != 0;
+}
+
+int fc_health_get(struct fc *fc, struct fc_health *ret)
+{
+	if (!fci_fc_ok(fc) || !fc->has_health || !ret)
+		return -EINVAL;
+	return fci_health_snapshot(&fc->health, fci_clock_now(&fc->clock), ret);
+}
+
+int fc_health_set_source(struct fc *fc, fc_health_fn fn, void *arg)
+{
+	int locked;
+
+	if (!fci_fc_ok(fc) || !fc->has_health)
+		return -EINVAL;
+	locked = fci_tick_lock(fc);
+	fci_health_set_source(&fc->health, fn, arg);
+	fc->health_at = 0;
+	if (locked)
+		fci_tick_unlock(fc);
+	return 0;
+}
+
+uint32_t fc_health_word(const struct fc_iface *f)
+{
+	/* N8: advice; the judged word of the last sample. */
+	return fci_iface_real(f) ? atomic_load_explicit(&f->fc->head->health, FCI_RLX) & ~(uint32_t)FC_HEALTH_GOOD : 0;
+}
+
+/* ---- threads that end, fork -------------------------------------------------------------------- */
+
+static void end_thread_in(struct fc *fc, uint32_t tid)
+{
+	uint64_t now = fci_clock_now(&fc->clock);
+	struct fc_iface *f;
+
+	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++) {
+		uint32_t n = fci_purge_thread(f, tid, now);
+
+		if (n)
+			fc_event_note(f, FC_EVENT_LEAKED, n, tid);
+	}
+}
+
+void fci_context_thread_ended(uint32_t tid)
+{
+	pthread_mutex_lock(&list_mutex);
+	for (struct fc *fc = list; fc; fc = fc->next)
+		if (fc->seg && fc->events)
+			end_thread_in(fc, tid);
+	pthread_mutex_unlock(&list_mutex);
+}
+
+/* fork() must not happen while another thread holds one of our locks: the child could never take
+ * it again. */
+void fci_context_fork_prepare(void)
+{
+	pthread_mutex_lock(&default_mutex);
+	pthread_mutex_lock(&list_mutex);
+	for (struct fc *fc = list; fc; fc = fc->next) {
+		pthread_mutex_lock(&fc->thread_mutex);
+		fc->fork_locked = fci_tick_lock(fc);
+		pthread_mutex_lock(&fc->setup);
+	}
+}
+
+static void fork_unlock(void)
+{
+	for (struct fc *fc = list; fc; fc = fc->next) {
+		pthread_mutex_unlock(&fc->setup);
+		if (fc->fork_locked)
+			fci_tick_unlock(fc);
+		pthread_mutex_unlock(&fc->thread_mutex);
+	}
+	pthread_mutex_unlock(&list_mutex);
+	pthread_mutex_unlock(&default_mutex);
+}
+
+void fci_context_fork_parent(void)
+{
+	fork_unlock();
+}
+
+/* The child is a new owner with nothing in flight: what other threads of the parent held is free,
+ * and so are the entries of the forking thread, which count in the parent. */
+static void fork_child_in(struct fc *fc)
+{
+	struct fc_iface *f;
+
+	fc->owner = fc->owner % FCI_OWNER_MAX + 1;
+	fc->thread_runs = 0;
+	if (!fc->fork_locked)
+		/* N9: alone in the child: forked in a callback of the tick, which goes on here. */
+		atomic_store_explicit(&fc->ticking, atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX), FCI_RLX);
+	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++) {
+		fci_inflight_reset(f);
+		fci_writeoff_reset(f);
+		fci_wait_reset(f);
+		fci_drain_reset(f);
+		/* N9: alone in the child. */
+		atomic_store_explicit(&f->owner, fc->owner << 3, FCI_RLX);
+	}
+	fci_events_reset(fc);
+	fci_stuck_fork_child(fc);
+	fci_async_fork_child(fc);
+	if (fc->tick_fd >= 0)
+		close(fc->tick_fd); /* the parent's would wake the parent */
+	fc->tick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+void fci_context_fork_child(void)
+{
+	for (struct fc *fc = list; fc; fc = fc->next)
+		if (fc->seg && fc->events)
+			fork_child_in(fc);
+	fork_unlock();
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * context.h - struct fc and struct fc_iface: the process-local side. Everything that other
+ * processes will share lies in the segment (layout.h); what is here are pointers into it, geometry
+ * copied at attach, and what one process needs for itself: names, chains, callbacks, clocks.
+ */
+#ifndef FCI_CONTEXT_H
+#define FCI_CONTEXT_H
+
+#include <pthread.h>
+#include <string.h>
+
+#include <fcguard/fcguard.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "health.h"
+#include "layout.h"
+#include "percpu.h"
+
+#define FCI_FC_MAGIC    0x31434641u
+#define FCI_IFACE_MAGIC 0x46434931u
+
+#define FCI_STATES_MAX 32 /* interceptors that one interface ever had */
+
+struct fci_chain;
+struct fci_names;
+struct fci_stuck;
+struct fci_events;
+struct fci_system;
+struct fci_async;
+
+/* A handle. The first two lines are all that a plain call reads; read-mostly. */
+struct fc_iface {
+	FCI_ALIGNED uint32_t magic;
+	fci_a32 clock;             /* enum fc_clock to read at enter; never AUTO. N: setting takes
+	                            * effect for new calls */
+	struct fci_gate *gate;
+	struct fci_group *groups;
+	fci_a64 *words;            /* extent 0 */
+	struct fci_record *records;
+	uint32_t group_mask, group_bits;
+	uint32_t slots0;           /* slots of extent 0 */
+	uint32_t t_words;          /* words of T beyond the gate's */
+
+	FCI_ALIGNED fci_a32 owner; /* process number shifted into place; changes at fork only */
+	fci_a32 exact;             /* 1: latency of every call */
+	struct fci_chain *_Atomic chain; /* newest; NULL: cap alone. chain.c */
+	struct fci_percpu counters; /* base points at this interface's block in row 0 */
+	uint64_t t0_none;          /* gate.t0 when no hint of it is set */
+	uint32_t index;            /* in the segment's table of blocks */
+
+	FCI_ALIGNED struct fc *fc;
+	struct fci_block *block;
+	uint64_t serial;           /* of the context, for call sites */
+	uint32_t pass_through;     /* 1: no interface behind it: on_fault decides */
+	int32_t fault;             /* pass-through: the errno that made it */
+	/* Extents as attached, for slots beyond extent 0; n grows. A1 -> R1 in extents. */
+	fci_a32 n_extents;
+	struct fci_extent extent[FCI_EXTENTS_MAX];
+	uint64_t waiters_off, writeoffs_off; /* offsets */
+	uint32_t n_waiters, n_writeoffs;
+	void *states[FCI_STATES_MAX];   /* in the segment; [0] is the cap's. By interceptor: */
+	const struct fc_interceptor *state_of[FCI_STATES_MAX];
+	fci_a32 parked[8];              /* suspended entries, by chain version modulo 8 */
+	struct fci_async *_Atomic async; /* callbacks of waiters, one a node; NULL: never used. async.c */
+	uint64_t tick_at;               /* housekeeping: next look. Only the ticking thread */
+	uint64_t tick_activity, tick_gens, tick_refused, tick_last; /* only the ticking thread */
+	char name[FC_NAME_MAX + 1];
+};
+
+struct fc {
+	uint32_t magic;
+	uint32_t flags;
+	uint64_t serial;
+	char *seg;                  /* the segment */
+	struct fci_head *head;
+	uint64_t seg_bytes;
+	uint64_t recorder_off;      /* copied at attach */
+	uint32_t recorder_slots;
+	struct fci_percpu percpu;   /* counter rows; base: interface 0 in row 0 */
+	struct fci_clock clock;
+	struct fc_alloc alloc;
+	fc_log_fn log;
+	fc_event_fn on_event;
+	fc_stuck_fn on_stuck;
+	void *log_arg, *event_arg, *stuck_arg;
+	uint32_t on_fault;
+	uint32_t default_cap;
+	uint64_t stuck_after_ns;
+	uint32_t max_reports_per_min;
+	uint64_t owner;             /* process number */
+
+	pthread_mutex_t setup;      /* serialises everything that sets something up */
+	struct fci_names *names;
+	struct fc_iface **ifaces;   /* by index; a pointer is set once, before n is raised */
+	fci_a32 n_ifaces;
+	struct fc_iface *pass;      /* the pass-through handle */
+	fci_a64 faults, pass_calls;
+
+	fci_a32 draining;           /* 1: new interfaces start closed */
+	fci_a32 ticking;            /* thread id of who is in fc_tick; 0 nobody */
+	fci_a64 ticked_ns;          /* when fc_tick last ended; 0 never */
+	fci_a32 idle;               /* 1: housekeeping sleeps until somebody calls fci_wake */
+	fci_a64 ticks, reports_suppressed, events_suppressed;
+	int tick_fd;                /* eventfd, -1 none */
+	uint32_t tick_cursor;
+	struct fci_health health;
+	int has_health;
+	fci_a32 told_no_tick;
+	uint64_t health_at;
+	struct fci_stuck *stuck;    /* reports under way; stuck.c */
+	struct fci_events *events;  /* what was told last; events.c */
+	struct fci_chain *retired;  /* replaced chains; chain.c */
+
+	pthread_mutex_t thread_mutex; /* of starting and stopping the thread */
+	pthread_t thread;
+	int thread_runs;
+	int fork_locked;            /* between prepare and parent or child */
+	fci_a32 thread_stop;
+
+	struct fci_system *system;  /* bounds; system.c. fc->setup */
+	struct fci_async *_Atomic async; /* list of all interfaces' ones; async.c */
+	struct fc *next;            /* list of contexts, for fork and thread ends */
+};
+
+#define FCI_AT(fc_, off_, type_) ((type_ *)(void *)((fc_)->seg + (off_)))
+
+static inline int fci_fc_ok(const struct fc *fc)
+{
+	return fc && fc->magic == FCI_FC_MAGIC;
+}
+
+static inline int fci_iface_ok(const struct fc_iface *f)
+{
+	return f && f->magic == FCI_IFACE_MAGIC;
+}
+
+/* A context that can work (not the one that stands in when nothing could be made). */
+static inline int fci_iface_real(const struct fc_iface *f)
+{
+	return fci_iface_ok(f) && !f->pass_through;
+}
+
+/* Import an options struct into a full local copy of `known` bytes: STYLE 3.5. 0, -EINVAL, -E2BIG. */
+int fci_opts_import(void *to, size_t known, size_t v1, const void *from);
+
+/* Export into a caller's struct whose first member says its size. 0, -EINVAL. */
+int fci_opts_export(void *to, const void *from, size_t known, size_t v1);
+
+void *fci_alloc(struct fc *fc, size_t bytes); /* zeroed */
+void fci_free(struct fc *fc, void *ptr, size_t bytes);
+
+/* Take `bytes` of the arena, zeroed, aligned to a line; offset, or 0 when it is full. Lock-free. */
+uint64_t fci_arena_take(struct fc *fc, uint64_t bytes);
+
+uint64_t fci_arena_used(const struct fc *fc);
+
+/* Somebody needs housekeeping now: wake its thread or make fc_tick_fd() readable. A system call. */
+void fci_wake(struct fc *fc);
+
+/* The context's control word, for a call that found CONTROL in its gate; and: it was changed. */
+uint32_t fci_control(struct fc_iface *f);
+void fci_control_changed(struct fc *fc);
+
+/* One line to the log. Never from enter or exit. */
+void fci_log(struct fc *fc, int level, const char *format, ...) FC_PRINTF_(3, 4);
+
+/* Count a fault of the library, leave a note, and say what on_fault of f makes of it:
+ * 0 (let through) or FC_REFUSED_FAULT. */
+int fci_fault(struct fc_iface *f, int error);
+
+FCI_INLINE void fci_count(const struct fc_iface *f, uint32_t counter, uint64_t n)
+{
+	fci_percpu_add(&f->counters, counter * sizeof(uint64_t), n);
+}
+
+static inline uint64_t fci_counted(const struct fc_iface *f, uint32_t counter)
+{
+	return fci_percpu_sum(&f->counters, counter * sizeof(uint64_t));
+}
+
+FCI_INLINE uint64_t fci_now(const struct fc_iface *f)
+{
+	/* N1: a setting; new calls see it soon. */
+	return fci_clock_read(&f->fc->clock, atomic_load_explicit(&f->clock, FCI_RLX));
+}
+
+#endif /* FCI_CONTEXT_H */

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * enter.c - the long way in: contexts, switches, interceptors, weights, waiting, dry run, tables
+ * that are full, and refusals. See interceptor.h for the order of a call's steps.
+ */
+#include <errno.h>
+
+#include "chain.h"
+#include "check.h"
+#include "iface.h"
+#include "leave.h"
+#include "limit.h"
+#include "system.h"
+#include "wait.h"
+#include "weight.h"
+
+#define CTX_V1_BYTES  sizeof(struct fc_ctx)
+#define LABELS_MAX    16u
+#define PRIORITY_MAX  7u
+#define STUCK_MS_MAX  UINT32_MAX
+
+/* ---- refusing ---------------------------------------------------------------------------------- */
+
+int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
+               uint64_t limit, uint64_t retry_after_ns, uint64_t now)
+{
+	uint32_t class = (uint32_t)reason < FC_STATS_REASONS ? (uint32_t)reason : FC_REFUSED_CUSTOM;
+
+	fci_count(f, class, 1);
+	e->word_ = 0;
+	e->iface_ = f;
+	e->start_ = observed;
+	e->verdict_ = reason;
+	e->data_[0] = limit;
+	e->data_[1] = retry_after_ns;
+	e->data_[2] = (uint64_t)(uintptr_t)rule;
+	/* N1: a rate of sampling. */
+	if (fci_unlikely(++fci_self.sample * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample_refused, FCI_RLX)))
+		fci_sampled(f, reason, limit, now);
+	return reason;
+}
+
+/* Let a call through that the queue does not know: the exit has nothing to give back. */
+static int admit_untracked(struct fc_entry *e, struct fc_iface *f)
+{
+	fci_count(f, FCI_C_UNTRACKED, 1);
+	e->iface_ = f;
+	e->verdict_ = 0;
+	e->meta_ = FCI_E_MARKED;
+	e->word_ = FCI_UNTRACKED;
+	return 0;
+}
+
+/* The guard itself cannot decide: on_fault does. */
+int fci_enter_fault(struct fc_entry *e, struct fc_iface *f, int error)
+{
+	if (fci_fault(f, error) == 0)
+		return admit_untracked(e, f);
+	return fci_refuse(e, f, FC_REFUSED_FAULT, "on_fault", 0, 0, 0, 0);
+}
+
+/* ---- the caller's context ---------------------------------------------------------------------- */
+
+static int import_ctx(struct fci_way *w, const struct fc_ctx *ctx)
+{
+	int rc;
+
+	w->ctx = (struct fc_ctx){ .size = sizeof(struct fc_ctx), .weight = 1 };
+	if (!ctx)
+		return 0;
+	rc = fci_opts_import(&w->ctx, sizeof(w->ctx), CTX_V1_BYTES, ctx);
+	if (rc < 0)
+		return rc;
+	w->has_ctx = 1;
+	if (w->ctx.weight == 0)
+		w->ctx.weight = 1;
+	if (w->ctx.priority > PRIORITY_MAX || w->ctx.n_labels > LABELS_MAX || (w->ctx.n_labels && !w->ctx.labels) ||
+	    w->ctx.stuck_after_ns / 1000000 > STUCK_MS_MAX)
+		return -EINVAL;
+	return 0;
+}
+
+/* ---- what stands before the queue -------------------------------------------------------------- */
+
+/* A test wants this call to end so. 0: it does not. */
+static int injected(struct fci_way *w)
+{
+	fci_a64 *a = &w->f->block->rare.inject;
+	/* N2: re-checked by the CAS; order is nothing. */
+	uint64_t v = atomic_load_explicit(a, FCI_RLX);
+
+	while ((uint32_t)v != 0) {
+		uint64_t next = (uint32_t)v == FC_UNLIMITED ? v : v - 1;
+
+		if (atomic_compare_exchange_weak_explicit(a, &v, next, FCI_RLX, FCI_RLX))
+			return (int32_t)(uint32_t)(v >> 32);
+	}
+	return 0;
+}
+
+/* Switches that end a call before anything is taken. 1: go on. */
+static int switched(struct fci_way *w, int *ret)
+{
+	struct fc_iface *f = w->f;
+	uint32_t control = w->gate & FCI_GATE_CONTROL ? fci_control(f) : 0;
+	int status;
+
+	if ((control & FCI_CONTROL_OFF) || (w->gate & FCI_GATE_OFF)) {
+		*ret = admit_untracked(w->e, f);
+		return 0;
+	}
+	if ((w->gate & FCI_GATE_INJECT) && (status = injected(w)) != 0) {
+		*ret = status < 0 ? fci_enter_fault(w->e, f, status)
+		                  : fci_refuse(w->e, f, status, "inject", 0, 0, 0, w->now);
+		return 0;
+	}
+	if (w->gate & FCI_GATE_DRAINING) {
+		*ret = fci_refuse(w->e, f, FC_REFUSED_DRAINING, "drain", 0, 0, 0, w->now);
+		return 0;
+	}
+	if ((control & FCI_CONTROL_SYSTEM) && fci_system_refuses(f, &w->ctx, control)) {
+		*ret = fci_refuse(w->e, f, FC_REFUSED_SYSTEM, "system", FCI_CONTROL_LEVEL(control),
+		                  FCI_CONTROL_LEVEL(control), FC_S(1), w->now);
+		return 0;
+	}
+	if (w->ctx.deadline_ns && w->now >= w->ctx.deadline_ns) {
+		*ret = fci_refuse(w->e, f, FC_REFUSED_DEADLINE, "deadline", w->now, w->ctx.deadline_ns, 0, w->now);
+		return 0;
+	}
+	return 1;
+}
+
+/* ---- the queue --------------------------------------------------------------------------------- */
+
+/* One try: a place, or as many as the call is heavy, under the gate as it is now. */
+static int claim_once(struct fci_way *w, int any_rank)
+{
+	struct fc_iface *f = w->f;
+	int rc;
+
+	/* A2 -> X3 (fci_gate_set): SC; read again after the claim. */
+	w->gate = atomic_load_explicit(&f->gate->word, FCI_SC);
+	if (any_rank)
+		rc = fci_find(f, fci_cpu_hint(&f->counters) & f->group_mask, w->gate, 1, &w->claim);
+	else
+		rc = fci_claim_counted(f, w->gate, &w->claim);
+	if (rc != FCI_GOT || w->ctx.weight == 1)
+		return rc;
+	if (!fci_weight_claim(f, &w->claim, w->ctx.weight, w->gate)) {
+		fci_unclaim(f, &w->claim);
+		fci_offer(f);
+		return FCI_FULL;
+	}
+	return FCI_GOT;
+}
+
+/* Claims again as long as the gate changes under it; somebody else made progress each time. */
+static int claim(struct fci_way *w, int any_rank)
+{
+	int rc;
+
+	do {
+		rc = claim_once(w, any_rank);
+	} while (rc == FCI_CHANGED && !(w->gate & (FCI_GATE_OFF | FCI_GATE_DRAINING)));
+	return rc;
+}
+
+/* No place: purge, expand, grow, or let it be. FCI_GOT when the way has a place now. */
+static int claim_harder(struct fci_way *w)
+{
+	struct fc_iface *f = w->f;
+
+	if ((w->gate & FCI_GATE_UNRULED) && fci_iface_grow(f) == 0)
+		return claim(w, 0);
+	if (fci_check(f, w->now) && claim(w, 0) == FCI_GOT)
+		return FCI_GOT;
+	if (w->gate & FCI_GATE_DRY_RUN) {
+		fci_count(f, FCI_C_WOULD_REFUSE, 1);
+		w->over = 1;
+		return claim(w, 1);
+	}
+	if ((w->gate & FCI_GATE_WAITS) && w->ctx.weight == 1)
+		return w->async ? FC_PENDING : fci_wait(w);
+	return FCI_FULL;
+}
+
+/* Why there is no place, in the caller's words. */
+int fci_refuse_full(struct fci_way *w, int waited)
+{
+	struct fc_iface *f = w->f;
+	uint32_t limit = FCI_GATE_LIMIT(w->gate);
+	/* N4: advice. */
+	uint64_t retry = atomic_load_explicit(&f->gate->retry_after_ns, FCI_RLX);
+
+	if (w->gate & (FCI_GATE_DRY_RUN | FCI_GATE_UNRULED))
+		return admit_untracked(w->e, f);
+	if (waited)
+		return fci_refuse(w->e, f, waited, "cap", limit, limit, retry, w->now);
+	if (w->ctx.weight > limit && limit != 0)
+		return fci_refuse(w->e, f, FC_REFUSED_WEIGHT, "cap", w->ctx.weight, limit, 0, w->now);
+	return fci_refuse(w->e, f, FC_REFUSED_CAP, "cap", limit, limit, retry, w->now);
+}
+
+/* ---- in ---------------------------------------------------------------------------------------- */
+
+/* Fill the record of the claimed slot. N5: R3 (fci_admit) publishes it. */
+static void fill_record(struct fci_way *w, uint64_t frame, uint32_t flags)
+{
+	struct fci_record *r = fci_record(w->f, w->claim.slot);
+	uint32_t version = w->chain ? w->chain->version : 0;
+
+	if (w->ctx.request_id)
+		flags |= FCI_META_TAG;
+	atomic_store_explicit(&r->start, w->now, FCI_RLX);
+	atomic_store_explicit(&r->who, (uint64_t)fci_site_id(w->f, w->site) << 32 | atomic_load_explicit(&w->self->tid, FCI_RLX), FCI_RLX);
+	atomic_store_explicit(&r->frame, frame, FCI_RLX);
+	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx.weight | flags, w->ctx.stuck_after_ns / 1000000), FCI_RLX);
+	atomic_store_explicit(&r->tag, w->ctx.request_id, FCI_RLX);
+	for (int i = 0; version && i < FC_CELLS_MAX; i++)
+		atomic_store_explicit(&r->cells[i], 0, FCI_RLX);
+}
+
+static void fill_entry(struct fci_way *w, uint64_t busy, uint64_t sp)
+{
+	struct fc_entry *e = w->e;
+	uint64_t flags = 0;
+
+	if (w->chain)
+		flags |= FCI_E_CHAIN | (uint64_t)w->chain->version << 16;
+	if (w->ctx.weight > 1)
+		flags |= FCI_E_WEIGHTED;
+	if (w->ctx.deadline_ns)
+		flags |= FCI_E_DEADLINE;
+	e->iface_ = w->f;
+	e->start_ = w->now;
+	e->slot_ = w->claim.slot;
+	e->verdict_ = 0;
+	e->meta_ = flags | (uint64_t)(uint32_t)((uintptr_t)e - sp) << 32;
+	e->data_[0] = (uint64_t)(uintptr_t)w->here.pc;
+	e->data_[1] = fci_here_bp(&w->here);
+	e->data_[2] = w->ctx.deadline_ns;
+	/* N6: last, as in entry.c. */
+	__atomic_store_n(&e->word_, busy, __ATOMIC_RELAXED);
+}
+
+int fci_admit(struct fci_way *w)
+{
+	struct fc_iface *f = w->f;
+	struct fci_record *r = fci_record(f, w->claim.slot);
+	uint64_t busy = w->claim.word | fci_me(f) | FCI_BUSY, sp = fci_here_sp(&w->here), frame;
+	uint64_t seq = w->self->seq += FCI_SEQ_ONE;
+	int pre = w->chain && w->chain->has_pre, rc;
+
+	frame = FCI_FRAME((uintptr_t)w->e, seq);
+	fill_record(w, frame, pre ? FCI_META_PRE : 0);
+	FC_TEST_POINT("record");
+	/* R3 -> A7 (fci_view). */
+	atomic_store_explicit(fci_word(f, w->claim.slot), busy, FCI_REL);
+	if (pre) {
+		rc = fci_chain_pre(w);
+		if (rc != 0) {
+			fci_count(f, FCI_C_UNDONE, 1);
+			fci_weight_unclaim(f, &w->claim, w->ctx.weight);
+			(void)fci_release_call(f, w->claim.slot, busy);
+			return rc;
+		}
+		/* R5 -> A8 (fci_view): the cells are complete when PRE is seen gone. */
+		atomic_store_explicit(&r->meta, atomic_load_explicit(&r->meta, FCI_RLX) & ~((uint64_t)FCI_META_PRE << 32), FCI_REL);
+	}
+	/* N7: proof for others that older scopes of this thread are gone. */
+	atomic_store_explicit(&w->self->last_entry, frame, FCI_RLX);
+	atomic_store_explicit(&w->self->last_sp, FCI_FRAME(sp, seq), FCI_RLX);
+	w->self->held++;
+	fill_entry(w, busy, sp);
+	/* N8: a rate of sampling. */
+	if (FCI_GEN(w->claim.word) * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample, FCI_RLX))
+		fci_sample_start(w->e, f, w->now);
+	return 0;
+}
+
+/* From the checks to the call; inside a section when there is a chain. */
+static int enter_chain(struct fci_way *w)
+{
+	int rc, waited = 0;
+
+	if (w->chain && w->chain->has_check && (rc = fci_chain_check(w)) != 0)
+		return rc;
+	if (w->ctx.weight > fci_iface_max_weight(w->f))
+		return fci_refuse(w->e, w->f, FC_REFUSED_WEIGHT, "cap", w->ctx.weight, fci_iface_max_weight(w->f), 0, w->now);
+	rc = claim(w, 0);
+	if (rc == FCI_FULL)
+		rc = claim_harder(w);
+	if (rc > FCI_CHANGED) { /* a reason of the wait */
+		waited = rc;
+		rc = FCI_FULL;
+	}
+	if (rc == FCI_FULL)
+		return fci_refuse_full(w, waited);
+	if (rc == FC_PENDING)
+		return rc;
+	return rc == FCI_GOT ? fci_admit(w) : -EAGAIN;
+}
+
+static int try_way(struct fci_way *w)
+{
+	struct fc_iface *f = w->f;
+	uint64_t was;
+	int rc;
+
+	do {
+		/* A2 -> X3 (fci_gate_set). */
+		w->gate = atomic_load_explicit(&f->gate->word, FCI_SC);
+		if (w->gate & FCI_GATE_ASLEEP)
+			fci_iface_wake(f);
+		if (!switched(w, &rc))
+			return rc;
+		/* A1 -> R1 (publish, chain.c); in a section, so that it is not freed. */
+		was = fci_section_enter(w->self);
+		w->chain = atomic_load_explicit(&f->chain, FCI_ACQ);
+		rc = enter_chain(w);
+		fci_section_leave(w->self, was);
+	} while (rc == -EAGAIN); /* the gate was switched meanwhile */
+	return rc;
+}
+
+int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx)
+{
+	struct fc_iface *f = w->f;
+	int rc;
+
+	if (f->pass_through) {
+		/* N9: a statistic. */
+		atomic_fetch_add_explicit(&f->fc->pass_calls, 1, FCI_RLX);
+		if (f->fc->on_fault != FC_FAIL_CLOSED)
+			return admit_untracked(w->e, f);
+		return fci_refuse(w->e, f, FC_REFUSED_FAULT, "on_fault", 0, 0, 0, 0);
+	}
+	rc = import_ctx(w, ctx);
+	if (rc < 0)
+		return rc;
+	w->now = w->ctx.now_ns ? w->ctx.now_ns : fci_now(f);
+	return try_way(w);
+}
+
+FCI_NOINLINE int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx,
+                                struct fc_site *site, struct fci_here here)
+{
+	struct fci_way w = { .e = e, .f = f, .site = site, .here = here, .self = fci_thread_self() };
+
+	return fci_enter_way(&w, ctx);
+}
+
+FCI_NOINLINE int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struct fc_site *site,
+                                   struct fci_here here, uint64_t now, const struct fci_claim *c)
+{
+	struct fci_way w = { .e = e, .f = f, .site = site, .here = here, .self = fci_thread_self(), .claim = *c };
+
+	w.ctx = (struct fc_ctx){ .size = sizeof(struct fc_ctx), .weight = 1 };
+	w.now = now;
+	return fci_admit(&w);
+}
+
+/* Put a resumed call into its new slot: as fci_admit, but nothing is taken again. */
+static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const uint32_t *cells)
+{
+	struct fci_record *r = fci_record(w->f, w->claim.slot);
+	uint64_t busy = w->claim.word | fci_me(w->f) | FCI_BUSY;
+	uint32_t version = was->meta_ & FCI_E_CHAIN ? FCI_E_VER(was->meta_) : 0;
+
+	fill_record(w, FCI_FRAME((uintptr_t)w->e, w->self->seq += FCI_SEQ_ONE), 0);
+	/* N5: as fill_record. */
+	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx.weight, 0), FCI_RLX);
+	for (int i = 0; i < FC_CELLS_MAX; i++)
+		atomic_store_explicit(&r->cells[i], cells[i], FCI_RLX);
+	/* R3 -> A7 (fci_view). */
+	atomic_store_explicit(fci_word(w->f, w->claim.slot), busy, FCI_REL);
+	w->self->held++;
+	*w->e = *was;
+	w->e->slot_ = w->claim.slot;
+	w->e->verdict_ = 0;
+	memset(w->e->data_, 0, sizeof(w->e->data_)); /* the guard stands somewhere else now */
+	w->e->meta_ &= ~(uint64_t)FCI_E_DEADLINE;
+	__atomic_store_n(&w->e->word_, busy, __ATOMIC_RELAXED); /* N6: last, as in entry.c */
+	fci_iface_park(w->f, version, -1);
+}
+
+int fc_entry_resume(struct fc_entry *e)
+{
+	struct fci_way w = { .e = e, .f = e ? e->iface_ : NULL, .self = fci_thread_self() };
+	uint32_t cells[FC_CELLS_MAX];
+	struct fc_entry was;
+	int rc;
+
+	if (!e || e->word_ != FCI_PARKED)
+		return -EINVAL;
+	was = *e;
+	memcpy(cells, e->data_, sizeof(cells));
+	w.ctx = (struct fc_ctx){ .size = sizeof(struct fc_ctx), .weight = e->slot_ };
+	w.now = fci_now(w.f);
+	rc = claim(&w, 0);
+	if (rc == FCI_FULL)
+		rc = claim_harder(&w);
+	if (rc != FCI_GOT) {
+		rc = rc == FCI_CHANGED ? fci_refuse(e, w.f, FC_REFUSED_DRAINING, "drain", 0, 0, 0, w.now) : fci_refuse_full(&w, rc > FCI_CHANGED ? rc : 0);
+		if (rc != 0) {
+			*e = was;
+			e->verdict_ = rc;
+			return rc;
+		}
+	}
+	admit_resumed(&w, &was, cells);
+	return 0;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * entry.h - inside of struct fc_entry, shared by the ways in (entry.c, enter.c, async.c).
+ *
+ * word_    0 inactive; what the slot's word must be at exit; FCI_UNTRACKED; FCI_PARKED (suspended)
+ * meta_    flags below | chain version << 16 | (address of the entry - caller's stack pointer) << 32
+ * data_    admitted: caller's pc, its frame pointer, deadline or 0; suspended: the six cells;
+ *          refused: limit, retry_after_ns, name of the rule
+ */
+#ifndef FCI_ENTRY_H
+#define FCI_ENTRY_H
+
+#include "inflight.h"
+
+#define FCI_UNTRACKED UINT64_MAX
+#define FCI_PARKED    (UINT64_MAX - 1)
+
+#define FCI_E_OUTCOME   0x0007u /* enum fc_outcome */
+#define FCI_E_MARKED    0x0008u
+#define FCI_E_SAMPLED   0x0010u /* latency is measured: start_ is exact */
+#define FCI_E_CHAIN     0x0020u /* interceptors want their post */
+#define FCI_E_WEIGHTED  0x0040u
+#define FCI_E_DETACHED  0x0080u
+#define FCI_E_DEADLINE  0x0100u
+#define FCI_E_ASYNC     0x0200u /* waits for its grant: slot_ is the node */
+#define FCI_E_SLOW      0xffffu /* any of them: the exit takes the long way */
+#define FCI_E_VER(m_)   ((uint32_t)((m_) >> 16) & 0xffff)
+#define FCI_E_SP(m_)    ((uint32_t)((m_) >> 32))
+
+/* Where the guard stands, for the stack of a stuck call. */
+struct fci_here {
+	const void *frame; /* __builtin_frame_address(0) of the exported function, or NULL */
+	const void *pc;    /* its return address */
+};
+
+/* The caller's stack pointer and frame pointer as they are after the return. On x86-64 the saved
+ * frame pointer and the return address are the two words at our frame address; elsewhere the stack
+ * pointer is not known, and the frame pointer does. */
+FCI_INLINE uint64_t fci_here_sp(const struct fci_here *h)
+{
+#if defined(__x86_64__)
+	return h->frame ? (uint64_t)(uintptr_t)h->frame + 16 : 0;
+#else
+	(void)h;
+	return 0;
+#endif
+}
+
+FCI_INLINE uint64_t fci_here_bp(const struct fci_here *h)
+{
+	return h->frame ? *(const uint64_t *)h->frame : 0;
+}
+
+/* Everything a way in needs to know of one call. */
+struct fci_way {
+	struct fc_entry *e;
+	struct fc_iface *f;
+	struct fc_ctx ctx;       /* full copy, defaults filled in */
+	struct fc_site *site;
+	struct fci_here here;
+	struct fci_thread *self;
+	uint64_t now;
+	uint64_t gate;
+	struct fci_claim claim;
+	struct fci_chain *chain;
+	int has_ctx;
+	int async;               /* never blocks: FC_PENDING where it would wait */
+	int over;                /* dry run: over the limit */
+};
+
+/* enter.c: everything but the plain case. */
+int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx,
+                   struct fc_site *site, struct fci_here here);
+/* Refuse: count, record, fill the entry; returns reason (or 0 in a dry run: way->over). */
+int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
+               uint64_t limit, uint64_t retry_after_ns, uint64_t now);
+/* The way in of a call that the caller has begun to describe: e, f, site, here, self, async. */
+int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx);
+/* No place was found, waited for or not (then: the reason): refuse, or let pass what is not to be
+ * refused. w->gate is as last read. */
+int fci_refuse_full(struct fci_way *w, int waited);
+/* The guard itself cannot decide: on_fault does. */
+int fci_enter_fault(struct fc_entry *e, struct fc_iface *f, int error);
+/* A place was claimed for the way: record, publish, run pre. 0 or a refusal. */
+int fci_admit(struct fci_way *w);
+
+/* A call site by its number; never NULL. */
+const struct fci_site *fci_site_at(const struct fc *fc, uint32_t id);
+
+/* Number of a call site in the segment's table; 0 unknown or the table is full. names.c */
+uint32_t fci_site_register(struct fc *fc, struct fc_site *site);
+
+FCI_INLINE uint32_t fci_site_id(const struct fc_iface *f, struct fc_site *site)
+{
+	uint64_t id;
+
+	if (!site)
+		return 0;
+	/* N1: number and serial are one word; a stale one is replaced. */
+	id = __atomic_load_n(&site->id_, __ATOMIC_RELAXED);
+	if (fci_likely((id >> 32) == (uint32_t)f->serial))
+		return (uint32_t)id;
+	return fci_site_register(f->fc, site);
+}
+
+/* Scramble a counter so that any fraction of it is spread without a pattern (golden ratio). */
+#define FCI_SCRAMBLE 0x9e3779b97f4a7c15ull
+
+/* recorder.c */
+void fci_sampled(struct fc_iface *f, int status, uint64_t detail, uint64_t now);
+void fci_latency_add(struct fc_iface *f, uint64_t latency_ns);
+uint64_t fci_recorder_bytes(uint32_t ncpus, uint32_t slots);
+int fci_recorder_read(const struct fc *fc, uint32_t row, uint32_t i, struct fc_record *ret); /* async-signal-safe */
+
+#endif /* FCI_ENTRY_H */

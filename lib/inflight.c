@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * inflight.c - the search for a free slot, hints, views, extents. The fast ways in and out are
+ * inline in inflight.h; read its top first.
+ *
+ * Hints. T has two bits a group, S two bits a part of a group's lines. A release sets MAYBE. A
+ * caller that finds nothing behind a MAYBE makes it SUSPECT, looks again, and makes that EMPTY if
+ * nobody has set it MAYBE meanwhile. Who finds SUSPECT only looks: one prober, no herd of writers.
+ * So every failed probe but one per hint is paid for by a release that found the hint cleared.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "inflight.h"
+
+/* ---- geometry ---------------------------------------------------------------------------------- */
+
+static const struct fci_extent *extent_of(const struct fc_iface *f, uint32_t slot)
+{
+	/* A1 -> R1 (fci_extents_attach). */
+	uint32_t n = atomic_load_explicit(&f->n_extents, FCI_ACQ);
+
+	for (uint32_t x = 0; x < n; x++)
+		if (slot - f->extent[x].first < f->extent[x].slots)
+			return &f->extent[x];
+	return &f->extent[0]; /* only by spoilt content: stay inside the mapping */
+}
+
+/* Hints that an extent needs in each group: at most 32. */
+static uint32_t parts_of(const struct fci_extent *x)
+{
+	return (x->tiers + (1u << x->part_shift) - 1) >> x->part_shift;
+}
+
+static uint32_t local(const struct fci_extent *x, uint32_t slot)
+{
+	return slot - x->first < x->slots ? slot - x->first : 0;
+}
+
+fci_a64 *fci_word_far(const struct fc_iface *f, uint32_t slot)
+{
+	const struct fci_extent *x = extent_of(f, slot);
+
+	return FCI_AT(f->fc, x->words, fci_a64) + local(x, slot);
+}
+
+struct fci_record *fci_record_far(const struct fc_iface *f, uint32_t slot)
+{
+	const struct fci_extent *x = extent_of(f, slot);
+
+	return FCI_AT(f->fc, x->records, struct fci_record) + local(x, slot);
+}
+
+uint32_t fci_rank(const struct fc_iface *f, uint32_t slot)
+{
+	const struct fci_extent *x = extent_of(f, slot);
+
+	return x->first + fci_rank0(f, local(x, slot));
+}
+
+int fci_full_far(const struct fc_iface *f)
+{
+	for (uint32_t i = 1; i <= f->t_words; i++)
+		/* A3 -> X2: as fci_full. */
+		if (atomic_load_explicit(&f->block->t[i], FCI_SC) != UINT64_MAX)
+			return 0;
+	return 1;
+}
+
+/* ---- hints ------------------------------------------------------------------------------------- */
+
+static uint32_t hint_get(fci_a64 *h, uint32_t shift)
+{
+	/* A3 -> X2 (fci_release) through X6: SC, see fci_hint. */
+	return (uint32_t)(atomic_load_explicit(h, FCI_SC) >> shift) & 3;
+}
+
+/* Make MAYBE SUSPECT; 1 when this caller did, and so is the prober. */
+static int hint_suspect(fci_a64 *h, uint32_t shift)
+{
+	/* X4 -> A4, A5 (fci_hint): before the second probe, SC. */
+	uint64_t old = atomic_fetch_or_explicit(h, (uint64_t)FCI_SUSPECT << shift, FCI_SC);
+
+	return ((old >> shift) & 3) == FCI_MAYBE;
+}
+
+/* Make SUSPECT EMPTY unless a release said otherwise. Retries only when another hint of the word
+ * changed; bounded, since leaving it SUSPECT costs only looks (and nobody can hold us here). */
+static void hint_clear(fci_a64 *h, uint32_t shift)
+{
+	/* N4: re-checked by the CAS. */
+	uint64_t c = atomic_load_explicit(h, FCI_RLX);
+
+	for (int tries = 0; tries < 64 && ((c >> shift) & 3) == FCI_SUSPECT; tries++)
+		/* X4 -> A4, A5 (fci_hint). */
+		if (atomic_compare_exchange_weak_explicit(h, &c, c | (uint64_t)FCI_EMPTY << shift, FCI_SC, FCI_RLX))
+			return;
+}
+
+static void hint_maybe(fci_a64 *h, uint32_t shift)
+{
+	/* A4 -> X4 (hint_clear): SC, after the slot was freed; then X6 -> A3 (fci_full). */
+	if ((atomic_load_explicit(h, FCI_SC) >> shift) & 3)
+		atomic_fetch_and_explicit(h, ~((uint64_t)3 << shift), FCI_SC);
+}
+
+/* S before T: who sees T set finds S set. */
+void fci_hint_far(struct fc_iface *f, uint32_t slot)
+{
+	const struct fci_extent *x = extent_of(f, slot);
+	uint32_t line = local(x, slot) >> 3, g = line & f->group_mask, part = line >> f->group_bits >> x->part_shift;
+
+	hint_maybe(&f->groups[g].s[x - f->extent], (part & 31) * 2);
+	FC_TEST_POINT("hint");
+	hint_maybe(fci_t(f, g), (g & 31) * 2);
+}
+
+/* Bits of T that belong to no group stay EMPTY. */
+uint64_t fci_t_none(const struct fc_iface *f, uint32_t i)
+{
+	uint32_t groups = f->group_mask + 1, first = i * 32;
+
+	if (groups >= first + 32)
+		return 0;
+	return groups <= first ? UINT64_MAX : UINT64_MAX << ((groups - first) * 2);
+}
+
+void fci_hints_reset(struct fc_iface *f)
+{
+	/* A1 -> R1 (fci_extents_attach). */
+	uint32_t n = atomic_load_explicit(&f->n_extents, FCI_ACQ);
+
+	/* X6 -> A3: as a release of every slot would; S before T. */
+	for (uint32_t g = 0; g <= f->group_mask; g++)
+		for (uint32_t x = 0; x < n; x++)
+			if (atomic_load_explicit(&f->groups[g].s[x], FCI_SC))
+				atomic_store_explicit(&f->groups[g].s[x], 0, FCI_SC);
+	for (uint32_t i = 0; i <= f->t_words; i++)
+		atomic_store_explicit(i ? &f->block->t[i] : &f->gate->t0, fci_t_none(f, i), FCI_SC);
+}
+
+/* ---- the search -------------------------------------------------------------------------------- */
+
+/* One pass over the search's way; what it was given, and what it found. */
+struct search {
+	struct fc_iface *f;
+	struct fci_claim *claim;
+	uint64_t gate; /* flags as the caller saw them */
+	int any_rank;  /* dry run: slots of any rank will do */
+};
+
+static uint32_t search_limit(const struct search *s, uint64_t gate)
+{
+	return s->any_rank ? UINT32_MAX : FCI_GATE_LIMIT(gate);
+}
+
+/* Try every free slot of rank < limit of one line. */
+static int probe_line(struct search *s, const struct fci_extent *x, uint32_t line)
+{
+	struct fc_iface *f = s->f;
+	fci_a64 *words = FCI_AT(f->fc, x->words, fci_a64) + (size_t)line * 8;
+	/* A2 -> X3 (fci_gate_set): read anew after a hint was suspected, so that a reset of the
+	 * hints for a higher limit is either seen by the clearing CAS or its limit here. SC. */
+	uint32_t limit = search_limit(s, atomic_load_explicit(&f->gate->word, FCI_SC));
+
+	for (uint32_t k = 0; k < 8; k++) {
+		uint32_t rank = x->first + fci_rank0(f, line * 8 + k);
+		uint64_t w;
+
+		if (rank >= limit)
+			break; /* ranks grow along a line */
+		/* A3 -> X2: SC, see fci_hint. */
+		w = atomic_load_explicit(&words[k], FCI_SC);
+		if (FCI_LOW(w) != FCI_FREE)
+			continue;
+		/* X1 -> X2: as in fci_claim. Fails when another caller took it: go on. */
+		if (!atomic_compare_exchange_strong_explicit(&words[k], &w, w | fci_me(f) | FCI_CLAIMED, FCI_SC, FCI_RLX))
+			continue;
+		FC_TEST_POINT("claimed");
+		s->claim->slot = x->first + line * 8 + k;
+		s->claim->word = w;
+		/* A2 -> X3 (fci_gate_set): as in fci_claim. */
+		if (!fci_gate_moved(s->gate, atomic_load_explicit(&f->gate->word, FCI_SC), s->any_rank ? 0 : rank))
+			return FCI_GOT;
+		fci_unclaim(f, s->claim);
+		return FCI_CHANGED;
+	}
+	return FCI_FULL;
+}
+
+static int probe_part(struct search *s, const struct fci_extent *x, uint32_t g, uint32_t part)
+{
+	uint32_t tier = part << x->part_shift, end = tier + (1u << x->part_shift);
+
+	for (; tier < end && tier < x->tiers; tier++) {
+		int rc = probe_line(s, x, (tier << s->f->group_bits) | g);
+
+		if (rc != FCI_FULL)
+			return rc;
+	}
+	return FCI_FULL;
+}
+
+/* All parts of group g whose hints say maybe. */
+static int probe_group(struct search *s, uint32_t g)
+{
+	struct fc_iface *f = s->f;
+	/* A1 -> R1 (fci_extents_attach). */
+	uint32_t n = atomic_load_explicit(&f->n_extents, FCI_ACQ);
+
+	for (uint32_t xi = 0; xi < n; xi++) {
+		const struct fci_extent *x = &f->extent[xi];
+		fci_a64 *h = &f->groups[g].s[xi];
+		uint32_t parts = parts_of(x);
+
+		for (uint32_t part = 0; part < parts; part++) {
+			uint32_t hint = hint_get(h, part * 2);
+			int rc;
+
+			if (hint == FCI_EMPTY)
+				continue;
+			rc = probe_part(s, x, g, part);
+			if (rc != FCI_FULL)
+				return rc;
+			if (hint != FCI_MAYBE || !hint_suspect(h, part * 2))
+				continue; /* somebody else proves it empty; we have looked */
+			FC_TEST_POINT("suspect");
+			rc = probe_part(s, x, g, part);
+			if (rc == FCI_FULL) {
+				hint_clear(h, part * 2);
+				continue;
+			}
+			hint_maybe(h, part * 2); /* the next one may prove it empty */
+			return rc;
+		}
+	}
+	return FCI_FULL;
+}
+
+/* Are all parts of g EMPTY? */
+static int group_empty(const struct fc_iface *f, uint32_t g)
+{
+	/* A1 -> R1 (fci_extents_attach). */
+	uint32_t n = atomic_load_explicit(&f->n_extents, FCI_ACQ);
+
+	for (uint32_t xi = 0; xi < n; xi++) {
+		const struct fci_extent *x = &f->extent[xi];
+		uint32_t parts = parts_of(x);
+		uint64_t all = parts >= 32 ? UINT64_MAX : ((uint64_t)1 << (parts * 2)) - 1;
+
+		/* A3 -> X2: SC. */
+		if ((atomic_load_explicit(&f->groups[g].s[xi], FCI_SC) & all) != all)
+			return 0;
+	}
+	return 1;
+}
+
+static int search_group(struct search *s, uint32_t g)
+{
+	fci_a64 *t = fci_t(s->f, g);
+	uint32_t shift = (g & 31) * 2, hint = hint_get(t, shift);
+	int rc;
+
+	if (hint == FCI_EMPTY)
+		return FCI_FULL;
+	rc = probe_group(s, g);
+	if (rc != FCI_FULL || hint != FCI_MAYBE || !group_empty(s->f, g) || !hint_suspect(t, shift))
+		return rc;
+	/* The prober's second look: S is the truth below T, and a release sets S before T. */
+	rc = group_empty(s->f, g) ? FCI_FULL : probe_group(s, g);
+	if (rc == FCI_FULL && group_empty(s->f, g))
+		hint_clear(t, shift);
+	else
+		hint_maybe(t, shift);
+	return rc;
+}
+
+/*
+ * The home group first, then all others whose T says maybe. Two passes, because a slot may have
+ * been freed behind us; what both miss was free only after this call's look (I4).
+ */
+int fci_find(struct fc_iface *f, uint32_t home, uint64_t gate, int any_rank, struct fci_claim *c)
+{
+	struct search s = { .f = f, .claim = c, .gate = gate, .any_rank = any_rank };
+
+	for (int pass = 0; pass < 2; pass++) {
+		if (fci_full(f))
+			return FCI_FULL;
+		for (uint32_t i = 0; i <= f->group_mask; i++) {
+			int rc = search_group(&s, (home + i) & f->group_mask);
+
+			if (rc != FCI_FULL)
+				return rc;
+		}
+	}
+	return FCI_FULL;
+}
+
+/* Only the claimer may store; then it owes what a release owes, for a prober may have seen the slot
+ * taken. */
+FCI_NOINLINE void fci_unclaim(struct fc_iface *f, const struct fci_claim *c)
+{
+	/* X2 -> X1, A3: SC, see fci_hint. */
+	atomic_store_explicit(fci_word(f, c->slot), c->word, FCI_SC);
+	fci_hint(f, c->slot);
+}
+
+/* ---- views ------------------------------------------------------------------------------------- */
+
+/* A7 -> R3 (publish, entry.c), A8 -> X1: the word, the fields, the word again (I5). */
+int fci_view(const struct fc_iface *f, uint32_t slot, struct fci_view *v)
+{
+	fci_a64 *word = fci_word(f, slot);
+	struct fci_record *r = fci_record(f, slot);
+	uint64_t who;
+
+	/* A7 -> R3 (publish, entry.c): the record belongs to this word's call. */
+	v->word = atomic_load_explicit(word, FCI_ACQ);
+	if (!fci_is_call(v->word))
+		return 0;
+	v->slot = slot;
+	/* A8: acquire keeps the second look at the word behind the fields (-> X1: a next claimer's
+	 * stores come after its CAS, so who read one of them sees the changed word). */
+	v->start = atomic_load_explicit(&r->start, FCI_ACQ);
+	who = atomic_load_explicit(&r->who, FCI_ACQ);
+	v->frame = atomic_load_explicit(&r->frame, FCI_ACQ);
+	v->meta = atomic_load_explicit(&r->meta, FCI_ACQ);
+	v->tag = atomic_load_explicit(&r->tag, FCI_ACQ);
+	for (int i = 0; i < FC_CELLS_MAX; i++)
+		v->cells[i] = atomic_load_explicit(&r->cells[i], FCI_ACQ);
+	v->tid = (uint32_t)who;
+	v->site = (uint32_t)(who >> 32);
+	/* N5: ordered by A8. */
+	return atomic_load_explicit(word, FCI_RLX) == v->word;
+}
+
+uint32_t fci_oldest(const struct fc_iface *f, struct fci_view *v, uint32_t n)
+{
+	uint32_t have = 0, slots = fci_slots(f);
+	struct fci_view one;
+
+	for (uint32_t s = 0; s < slots && n; s++) {
+		uint32_t i;
+
+		if (!fci_view(f, s, &one) || (have == n && one.start >= v[have - 1].start))
+			continue;
+		i = have < n ? have++ : n - 1;
+		for (; i > 0 && v[i - 1].start > one.start; i--)
+			v[i] = v[i - 1];
+		v[i] = one;
+	}
+	return have;
+}
+
+uint32_t fci_inside_count(const struct fc_iface *f, uint32_t limit, uint32_t *ret_over)
+{
+	uint32_t n = 0, over = 0, slots = fci_slots(f);
+
+	for (uint32_t s = 0; s < slots; s++) {
+		/* A9 -> X1, X2: SC; a claim under DRAIN counts after its own CAS, so of two claimers
+		 * the later one sees the other. */
+		uint64_t w = atomic_load_explicit(fci_word(f, s), FCI_SC);
+
+		if (FCI_LOW(w) == FCI_FREE)
+			continue;
+		if (FCI_STATE(w) == FCI_LENT) {
+			over += fci_rank(f, s) >= limit; /* reserves nothing under the limit */
+			continue;
+		}
+		n++;
+		if (FCI_STATE(w) != FCI_LENDER && FCI_STATE(w) != FCI_LENDER_DETACHED && fci_rank(f, s) >= limit)
+			over++;
+	}
+	if (ret_over)
+		*ret_over = over;
+	return n;
+}
+
+uint64_t fci_generations(const struct fc_iface *f)
+{
+	uint64_t n = 0;
+	uint32_t slots = fci_slots(f);
+
+	for (uint32_t s = 0; s < slots; s++)
+		/* N6: a statistic. */
+		n += FCI_GEN(atomic_load_explicit(fci_word(f, s), FCI_RLX));
+	return n;
+}
+
+void fci_inflight_reset(struct fc_iface *f)
+{
+	uint32_t slots = fci_slots(f);
+
+	for (uint32_t s = 0; s < slots; s++) {
+		fci_a64 *word = fci_word(f, s);
+		/* N8: in the child of a fork, alone. */
+		uint64_t w = atomic_load_explicit(word, FCI_RLX);
+
+		if (FCI_LOW(w) != FCI_FREE)
+			atomic_store_explicit(word, FCI_NEXT_FREE(w), FCI_RLX);
+	}
+	atomic_store_explicit(&f->block->resizing, 0, FCI_RLX);
+	atomic_store_explicit(&f->block->rare.lending, 0, FCI_RLX);
+	fci_hints_reset(f);
+}
+
+/* ---- extents ----------------------------------------------------------------------------------- */
+
+void fci_extents_attach(struct fc_iface *f)
+{
+	/* A10 -> R4: the extents' numbers in the segment. */
+	uint32_t there = atomic_load_explicit(&f->block->n_extents, FCI_ACQ);
+	/* N7: attaching is serialised by `resizing` or set-up; equal numbers may be written twice. */
+	uint32_t here = atomic_load_explicit(&f->n_extents, FCI_RLX);
+
+	for (; here < there && here < FCI_EXTENTS_MAX; here++) {
+		struct fci_extent x = f->block->extent[here];
+		uint64_t end = f->fc->seg_bytes;
+
+		/* Spoilt numbers are not used: the extent stays unknown here. */
+		if (x.slots == 0 || x.slots > 4 * FC_CAP_MAX + 8 * FCI_GROUPS_MAX || x.words > end ||
+		    (uint64_t)x.slots * sizeof(uint64_t) > end - x.words || x.records > end ||
+		    (uint64_t)x.slots * sizeof(struct fci_record) > end - x.records || x.part_shift > 16)
+			return;
+		f->extent[here] = x;
+		/* R1 -> A1: the extent's numbers come before it is counted. */
+		atomic_store_explicit(&f->n_extents, here + 1, FCI_REL);
+	}
+}
+
+/* Add one extent as large as all before it (the first: as `slots` wants). */
+static int add_extent(struct fc_iface *f, uint32_t slots)
+{
+	struct fci_block *b = f->block;
+	/* N7: under `resizing`. */
+	uint32_t n = atomic_load_explicit(&b->n_extents, FCI_RLX), line_slots = 8u << f->group_bits;
+	struct fci_extent *x = &b->extent[n];
+	uint64_t off;
+
+	if (n == FCI_EXTENTS_MAX)
+		return -ENOSPC;
+	x->first = n ? b->extent[n - 1].first + b->extent[n - 1].slots : 0;
+	x->slots = n ? x->first : (slots + line_slots - 1) / line_slots * line_slots;
+	x->tiers = x->slots / line_slots;
+	for (x->part_shift = 0; parts_of(x) > 32; x->part_shift++)
+		;
+	off = fci_arena_take(f->fc, (uint64_t)x->slots * (sizeof(uint64_t) + sizeof(struct fci_record)));
+	if (!off)
+		return -ENOSPC;
+	x->records = off;
+	x->words = off + (uint64_t)x->slots * sizeof(struct fci_record);
+	/* R4 -> A10. */
+	atomic_store_explicit(&b->n_extents, n + 1, FCI_REL);
+	return 0;
+}
+
+/* X7: one at a time. */
+int fci_extents_grow(struct fc_iface *f, uint32_t slots)
+{
+	uint32_t free = 0;
+	int rc = 0;
+
+	/* X7: one at a time; acquire takes over what the last one did, release hands it on. */
+	if (!atomic_compare_exchange_strong_explicit(&f->block->resizing, &free, 1, FCI_AR, FCI_RLX))
+		return -EAGAIN;
+	fci_extents_attach(f);
+	while (rc == 0 && fci_slots(f) < slots) {
+		rc = add_extent(f, slots);
+		fci_extents_attach(f);
+	}
+	/* X7. */
+	atomic_store_explicit(&f->block->resizing, 0, FCI_REL);
+	return rc;
+}

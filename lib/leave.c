@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * leave.c - the ways out that are not plain: outcomes, latency, interceptors' posts, moved and
+ * suspended entries, and exits that come too late.
+ *
+ * post runs exactly once, by whoever wins the release (fci_release_call), on a copy of the cells
+ * taken before it: after it the record belongs to the next call (W8 of the study).
+ */
+#include <errno.h>
+
+#include "chain.h"
+#include "check.h"
+#include "iface.h"
+#include "leave.h"
+#include "wait.h"
+#include "weight.h"
+
+/* What is owed when a call has ended: copied before the release. */
+struct ending {
+	uint32_t cells[FC_CELLS_MAX];
+	uint32_t weight, version;
+	int outcome;
+	int marked, measured;
+	uint64_t start, now;
+};
+
+static void count_outcome(struct fc_iface *f, const struct ending *d)
+{
+	if (d->outcome == FC_OUTCOME_OK && d->marked)
+		fci_count(f, FCI_C_MARKED_OK, 1);
+	else if (d->outcome == FC_OUTCOME_ERROR)
+		fci_count(f, FCI_C_ERROR, 1);
+	else if (d->outcome == FC_OUTCOME_TIMEOUT)
+		fci_count(f, FCI_C_TIMEOUT, 1);
+	else if (d->outcome == FC_OUTCOME_IGNORED)
+		fci_count(f, FCI_C_IGNORED, 1);
+}
+
+static void finish(struct fc_iface *f, struct ending *d)
+{
+	uint64_t latency = d->measured && d->now > d->start ? d->now - d->start : 0;
+
+	if (d->measured && d->outcome != FC_OUTCOME_IGNORED && d->outcome != FC_OUTCOME_ABANDONED)
+		fci_latency_add(f, latency);
+	count_outcome(f, d);
+	if (d->version)
+		fci_chain_post(f, d->version, d->cells, d->start, d->now, latency, d->weight, d->outcome);
+}
+
+static void copy_cells(struct fc_iface *f, uint32_t slot, uint32_t *cells)
+{
+	struct fci_record *r = fci_record(f, slot);
+
+	/* N1: this call's own, as long as the release is won. */
+	for (int i = 0; i < FC_CELLS_MAX; i++)
+		cells[i] = atomic_load_explicit(&r->cells[i], FCI_RLX);
+}
+
+static struct ending ending_of(const struct fc_entry *e, uint64_t meta)
+{
+	struct ending d = { .weight = 1, .outcome = (int)(meta & FCI_E_OUTCOME) };
+
+	d.marked = (meta & FCI_E_MARKED) != 0;
+	d.measured = (meta & FCI_E_SAMPLED) != 0;
+	d.version = meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0;
+	d.start = e->start_;
+	if (d.measured)
+		d.now = fci_clock_now(&e->iface_->fc->clock);
+	else if (d.version)
+		d.now = fci_now(e->iface_);
+	return d;
+}
+
+/* A suspended entry has no slot: whoever takes its word ends it. */
+static int leave_parked(struct fc_entry *e, uint64_t meta)
+{
+	struct fc_iface *f = e->iface_;
+	struct ending d = ending_of(e, meta);
+	uint64_t word = FCI_PARKED;
+
+	memcpy(d.cells, e->data_, sizeof(d.cells));
+	/* X1: of two exits one wins; it sees the entry as suspend left it. */
+	if (!__atomic_compare_exchange_n(&e->word_, &word, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return 0;
+	fci_iface_park(f, d.version, -1);
+	finish(f, &d);
+	return 1;
+}
+
+int fci_leave_long(struct fc_entry *e, uint64_t word)
+{
+	/* N2: a second exit reads the same or finds the word gone. */
+	uint64_t meta = __atomic_load_n(&e->meta_, __ATOMIC_RELAXED);
+	struct fc_iface *f = e->iface_;
+	uint32_t slot = e->slot_, aux[FC_WEIGHT_MAX], n_aux = 0;
+	struct ending d;
+
+	if (meta & FCI_E_ASYNC)
+		return fc_enter_cancel(e);
+	if (word == FCI_UNTRACKED) {
+		__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
+		return 1;
+	}
+	if (word == FCI_PARKED)
+		return leave_parked(e, meta);
+	d = ending_of(e, meta);
+	if (d.version)
+		copy_cells(f, slot, d.cells);
+	if (meta & FCI_E_WEIGHTED)
+		n_aux = fci_weight_list(f, slot, word, aux, &d.weight);
+	__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
+	if (!(meta & FCI_E_DETACHED))
+		fci_self.held--;
+	if (!fci_release_call(f, slot, word))
+		return fci_leave_late(f, slot, word, d.start, meta);
+	fci_weight_free(f, aux, n_aux, slot, word);
+	finish(f, &d);
+	return 1;
+}
+
+FCI_COLD int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, uint64_t start, uint64_t meta)
+{
+	struct ending d = { .weight = 1, .start = start };
+
+	/* Only the parent's copy of an entry counts. */
+	if (((uint64_t)FCI_OWNER(word) << 3) != fci_me(f))
+		return 0;
+	/* A plain or measured exit comes here too when housekeeping had lent a place for its call. */
+	if (!(meta & FCI_E_SLOW & ~FCI_E_SAMPLED) && fci_release_call(f, slot, word)) {
+		d.measured = (meta & FCI_E_SAMPLED) != 0;
+		d.now = d.measured ? fci_clock_now(&f->fc->clock) : 0;
+		finish(f, &d);
+		return 1;
+	}
+	(void)fci_writeoff_left(f, slot, word);
+	fci_count(f, FCI_C_LATE, 1);
+	return -ESTALE;
+}
+
+int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
+{
+	struct ending d = { .weight = FCI_META_WEIGHT(v->meta), .version = FCI_META_VER(v->meta) };
+	uint32_t aux[FC_WEIGHT_MAX], n_aux = 0, ignored;
+
+	d.outcome = FC_OUTCOME_ABANDONED;
+	d.start = v->start;
+	d.now = now;
+	memcpy(d.cells, v->cells, sizeof(d.cells));
+	if (d.weight > 1)
+		n_aux = fci_weight_list(f, v->slot, v->word, aux, &ignored);
+	if (!fci_release_call(f, v->slot, v->word))
+		return 0;
+	fci_weight_free(f, aux, n_aux, v->slot, v->word);
+	/* N3: a statistic. */
+	atomic_fetch_add_explicit(&f->block->rare.abandoned, 1, FCI_RLX);
+	finish(f, &d);
+	return 1;
+}
+
+FCI_NOINLINE void fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now)
+{
+	/* N4: a setting. */
+	uint32_t mode = atomic_load_explicit(&f->exact, FCI_RLX);
+
+	e->start_ = now;
+	if (mode == FC_LATENCY_EXACT) {
+		e->meta_ |= FCI_E_SAMPLED;
+		/* N4: a rate: every call comes here, the recorder takes some. */
+		if (fci_likely(FCI_GEN(e->word_) * FCI_SCRAMBLE > atomic_load_explicit(&f->block->rare.sample_exact, FCI_RLX)))
+			return;
+	} else if (mode != FC_LATENCY_OFF) {
+		e->meta_ |= FCI_E_SAMPLED;
+		e->start_ = fci_clock_now(&f->fc->clock);
+	}
+	fci_sampled(f, FC_OK, 0, now);
+}
+
+/* ---- moving, suspending ------------------------------------------------------------------------ */
+
+void fc_entry_take(struct fc_entry *to, struct fc_entry *from)
+{
+	uint64_t w, detached;
+
+	if (!to || !from || to == from)
+		return;
+	*to = *from;
+	w = from->word_;
+	from->word_ = 0;
+	if (!w || w == FCI_UNTRACKED || w == FCI_PARKED || (to->meta_ & (FCI_E_DETACHED | FCI_E_ASYNC)))
+		return;
+	fci_self.held--;
+	/* X2: DETACHED is a state of the word, so that the old copy of the entry matches no more.
+	 * Fails when the call was purged meanwhile, or lent for. SC like all changes of words. */
+	for (detached = FCI_WITH_STATE(w, FCI_DETACHED);; detached = FCI_WITH_STATE(w, FCI_LENDER_DETACHED)) {
+		uint64_t expected = w;
+
+		if (atomic_compare_exchange_strong_explicit(fci_word(to->iface_, to->slot_), &expected, detached,
+		                                            FCI_SC, FCI_RLX))
+			break;
+		if (expected != FCI_WITH_STATE(w, FCI_LENDER)) {
+			to->word_ = 0;
+			return;
+		}
+		w = expected;
+	}
+	to->word_ = FCI_WITH_STATE(w, FCI_DETACHED);
+	to->meta_ |= FCI_E_DETACHED;
+}
+
+int fc_entry_suspend(struct fc_entry *e)
+{
+	uint32_t aux[FC_WEIGHT_MAX], n_aux = 0, weight = 1;
+	uint64_t word, meta;
+	struct fc_iface *f;
+
+	if (!e || !e->word_ || e->word_ == FCI_UNTRACKED || e->word_ == FCI_PARKED || (e->meta_ & FCI_E_ASYNC))
+		return -EINVAL;
+	f = e->iface_;
+	word = e->word_;
+	meta = e->meta_;
+	if (meta & FCI_E_WEIGHTED)
+		n_aux = fci_weight_list(f, e->slot_, word, aux, &weight);
+	copy_cells(f, e->slot_, (uint32_t *)(void *)e->data_);
+	if (!(meta & FCI_E_DETACHED))
+		fci_self.held--;
+	fci_iface_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, 1);
+	if (!fci_release_call(f, e->slot_, word)) {
+		fci_iface_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, -1);
+		e->word_ = 0;
+		return -ESTALE;
+	}
+	fci_weight_free(f, aux, n_aux, e->slot_, word);
+	fci_count(f, FCI_C_UNDONE, 1); /* its release was no exit */
+	e->slot_ = weight;
+	e->meta_ &= ~(uint64_t)FCI_E_DETACHED & 0xffffffffu;
+	e->word_ = FCI_PARKED;
+	return 0;
+}

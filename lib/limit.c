@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* limit.c - see limit.h. */
+#include <errno.h>
+
+#include "limit.h"
+
+#define REF_SLOT(tag_) ((uint32_t)((tag_) >> 40))
+
+uint64_t fci_gate_set(struct fc_iface *f, uint64_t set, uint64_t clear)
+{
+	/* N1: re-checked by the CAS. */
+	uint64_t g = atomic_load_explicit(&f->gate->word, FCI_RLX);
+
+	/* X3 -> A2 of inflight.h: a claim sees the old gate and is seen by what follows here, or sees
+	 * the new one. Fails only when another setting went in: lock-free. */
+	while (!atomic_compare_exchange_weak_explicit(&f->gate->word, &g, (g & ~clear) | set, FCI_SC, FCI_RLX))
+		;
+	return g;
+}
+
+void fci_limit_change(struct fc_iface *f, uint32_t limit)
+{
+	/* N1: re-checked by the CAS. */
+	uint64_t g = atomic_load_explicit(&f->gate->word, FCI_RLX), next;
+
+	do {
+		next = (g & ~(uint64_t)UINT32_MAX) | limit;
+		next += (uint64_t)1 << FCI_GATE_VER_SHIFT;
+		if (limit < FCI_GATE_LIMIT(g))
+			next |= FCI_GATE_DRAIN;
+		/* X3 -> A2 of inflight.h. */
+	} while (!atomic_compare_exchange_weak_explicit(&f->gate->word, &g, next, FCI_SC, FCI_RLX));
+	FC_TEST_POINT("limit");
+	if (limit > FCI_GATE_LIMIT(g)) {
+		fci_hints_reset(f); /* the new ranks may be free */
+		fci_offer(f);
+	} else if (limit < FCI_GATE_LIMIT(g)) {
+		(void)fci_limit_tick(f);
+	}
+}
+
+void fci_drain_clear(struct fc_iface *f, uint64_t gate)
+{
+	/* X3 -> A2 of inflight.h. The version in the word makes sure that no other limit came between
+	 * the count and this. A failure means that somebody else set something: the next one clears. */
+	atomic_compare_exchange_strong_explicit(&f->gate->word, &gate, gate & ~FCI_GATE_DRAIN, FCI_SC, FCI_RLX);
+}
+
+int fci_claim_counted(struct fc_iface *f, uint64_t gate, struct fci_claim *c)
+{
+	uint32_t inside, over;
+	int rc = fci_claim(f, fci_cpu_hint(&f->counters), gate, c);
+
+	if (fci_likely(rc != FCI_GOT || !(gate & FCI_GATE_DRAIN)))
+		return rc;
+	inside = fci_inside_count(f, FCI_GATE_LIMIT(gate), &over);
+	if (inside > FCI_GATE_LIMIT(gate)) {
+		fci_unclaim(f, c);
+		return FCI_FULL;
+	}
+	if (over == 0)
+		fci_drain_clear(f, gate);
+	return FCI_GOT;
+}
+
+/* ---- lending ----------------------------------------------------------------------------------- */
+
+static uint64_t partner_tag(const struct fc_iface *f, uint32_t lent)
+{
+	/* A1 -> R1 (lend_to) through the word LENT. */
+	return atomic_load_explicit(&fci_record(f, lent)->tag, FCI_ACQ);
+}
+
+/* The slot that is lent for call `slot` with word `w`, or UINT32_MAX. O(slots). */
+static uint32_t find_lent(const struct fc_iface *f, uint32_t slot, uint64_t w)
+{
+	uint32_t slots = fci_slots(f);
+
+	for (uint32_t s = 0; s < slots; s++) {
+		/* A1 -> R1. */
+		uint64_t l = atomic_load_explicit(fci_word(f, s), FCI_ACQ);
+
+		if (FCI_STATE(l) == FCI_LENT && partner_tag(f, s) == FCI_REF(slot, w))
+			return s;
+	}
+	return UINT32_MAX;
+}
+
+/* Release a slot that is no call's own. Once LENT is published others may free it too: a CAS. */
+static void free_aux_word(struct fc_iface *f, uint32_t slot, uint64_t w)
+{
+	if (fci_release(f, slot, w))
+		/* N2: a statistic: releases that were no exits. */
+		atomic_fetch_add_explicit(&f->block->rare.aux, 1, FCI_RLX);
+}
+
+/* Free the slot that was lent for a call. */
+static void free_lent(struct fc_iface *f, uint32_t slot, uint64_t w)
+{
+	uint32_t s = find_lent(f, slot, w);
+
+	if (s == UINT32_MAX)
+		return;
+	/* A1 -> R1. */
+	w = atomic_load_explicit(fci_word(f, s), FCI_ACQ);
+	if (FCI_STATE(w) == FCI_LENT)
+		free_aux_word(f, s, w);
+}
+
+int fci_release_call(struct fc_iface *f, uint32_t slot, uint64_t w)
+{
+	uint32_t state = FCI_STATE(w);
+	uint64_t lender;
+
+	if (fci_likely(fci_release(f, slot, w)))
+		return 1;
+	if (state == FCI_BUSY || state == FCI_DETACHED) {
+		lender = FCI_WITH_STATE(w, state == FCI_BUSY ? FCI_LENDER : FCI_LENDER_DETACHED);
+		if (fci_release(f, slot, lender)) {
+			free_lent(f, slot, w);
+			return 1;
+		}
+		/* Housekeeping took the loan back between the two tries. */
+		return fci_release(f, slot, w);
+	}
+	return 0;
+}
+
+/* Turn a call back from LENDER, and free what was lent. */
+static void unlend(struct fc_iface *f, uint32_t slot, uint64_t w)
+{
+	uint64_t plain = FCI_WITH_STATE(w, FCI_STATE(w) == FCI_LENDER ? FCI_BUSY : FCI_DETACHED);
+
+	/* X1: fails when the call has left: then its exit frees what was lent. SC as all words. */
+	if (atomic_compare_exchange_strong_explicit(fci_word(f, slot), &w, plain, FCI_SC, FCI_RLX))
+		free_lent(f, slot, w);
+}
+
+/* Lend a free slot to the call in `slot`. */
+static void lend_to(struct fc_iface *f, uint32_t slot, uint64_t w, uint64_t gate)
+{
+	uint64_t lender = FCI_WITH_STATE(w, FCI_STATE(w) == FCI_BUSY ? FCI_LENDER : FCI_LENDER_DETACHED);
+	struct fci_claim c;
+	uint64_t lent;
+
+	if (fci_claim(f, fci_cpu_hint(&f->counters), gate, &c) != FCI_GOT)
+		return;
+	/* N3: R1 publishes it. */
+	atomic_store_explicit(&fci_record(f, c.slot)->tag, FCI_REF(slot, w), FCI_RLX);
+	/* R1 -> A1: the record names the call before the word says LENT. */
+	lent = c.word | fci_me(f) | FCI_LENT;
+	atomic_store_explicit(fci_word(f, c.slot), lent, FCI_SC);
+	FC_TEST_POINT("lent");
+	/* X1: SC as all words. */
+	if (!atomic_compare_exchange_strong_explicit(fci_word(f, slot), &w, lender, FCI_SC, FCI_RLX))
+		free_aux_word(f, c.slot, lent); /* it has left */
+}
+
+/* A LENT slot that stands for nobody, or for a call that needs no loan any more. */
+static void check_lent(struct fc_iface *f, uint32_t s, uint64_t w, uint32_t limit)
+{
+	uint64_t tag = partner_tag(f, s), call;
+	uint32_t m = REF_SLOT(tag);
+
+	if (m >= fci_slots(f))
+		return; /* spoilt */
+	/* A2 -> X2 of inflight.h. */
+	call = atomic_load_explicit(fci_word(f, m), FCI_SC);
+	if (FCI_REF(m, call) == tag && (FCI_STATE(call) == FCI_LENDER || FCI_STATE(call) == FCI_LENDER_DETACHED)) {
+		if (fci_rank(f, s) >= limit || fci_rank(f, m) < limit)
+			unlend(f, m, call);
+	} else {
+		free_aux_word(f, s, w);
+	}
+}
+
+/* Calls over the limit get a loan; loans that help nobody are taken back. One lender at a time, so
+ * that a loan half made is not taken for one that stands for nobody. */
+static void lend_all(struct fc_iface *f, uint64_t gate)
+{
+	uint32_t slots = fci_slots(f), limit = FCI_GATE_LIMIT(gate), free = 0;
+
+	/* X2: acquire: what the last lender did; released below. */
+	if (!atomic_compare_exchange_strong_explicit(&f->block->rare.lending, &free, 1, FCI_ACQ, FCI_RLX))
+		return;
+	for (uint32_t s = 0; s < slots; s++) {
+		/* A2 -> X2 of inflight.h. */
+		uint64_t w = atomic_load_explicit(fci_word(f, s), FCI_SC);
+
+		if (FCI_STATE(w) == FCI_LENT)
+			check_lent(f, s, w, limit);
+		else if ((FCI_STATE(w) == FCI_BUSY || FCI_STATE(w) == FCI_DETACHED) && fci_rank(f, s) >= limit)
+			lend_to(f, s, w, gate);
+	}
+	/* X2. */
+	atomic_store_explicit(&f->block->rare.lending, 0, FCI_REL);
+}
+
+int fci_limit_tick(struct fc_iface *f)
+{
+	/* A2 -> X3. */
+	uint64_t gate = atomic_load_explicit(&f->gate->word, FCI_SC);
+	uint32_t over;
+
+	if (!(gate & FCI_GATE_DRAIN))
+		return 0;
+	(void)fci_inside_count(f, FCI_GATE_LIMIT(gate), &over);
+	if (over != 0) {
+		lend_all(f, gate);
+		(void)fci_inside_count(f, FCI_GATE_LIMIT(gate), &over);
+	}
+	if (over == 0)
+		fci_drain_clear(f, gate);
+	return over != 0;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * limit.h - changing the limit while calls are inside.
+ *
+ * Raising is one store (after there is room for the ranks). Lowering under the number inside sets
+ * DRAIN: ranks say too little until the calls over the new limit have left, so a claim counts all
+ * calls inside and gives up when they exceed the limit. Whoever finds no call of rank >= limit
+ * clears DRAIN. A call that is stuck over the limit would keep it for ever; so housekeeping lends it
+ * a free slot under the limit: that becomes LENT and names the call, the call becomes LENDER, and
+ * both are freed together. (A weighted call over the limit is not lent for: DRAIN stays, which
+ * costs a count per enter, 17 ns a 64 slots.)
+ *
+ *                  claim  release  change  lend  clear
+ *      change        -       -       X      X     -       X = fc->setup or the check's CAS excludes;
+ *      lend          -       -       X      X     -           both sides use a CAS on the gate
+ *      clear         -       -       -      -     -
+ */
+#ifndef FCI_LIMIT_H
+#define FCI_LIMIT_H
+
+#include "inflight.h"
+
+/* Put a new limit in force; lowering sets DRAIN if calls are inside over it. Lock-free. */
+void fci_limit_change(struct fc_iface *f, uint32_t limit);
+
+/* Set and clear flags of the gate. Returns the word before. */
+uint64_t fci_gate_set(struct fc_iface *f, uint64_t set, uint64_t clear);
+
+/* Nobody is over the limit of `gate` as just counted: end DRAIN if it is still the same gate. */
+void fci_drain_clear(struct fc_iface *f, uint64_t gate);
+
+/* fci_claim(), and while draining the count that it needs. */
+int fci_claim_counted(struct fc_iface *f, uint64_t gate, struct fci_claim *c);
+
+/* Housekeeping: clear DRAIN, or lend for calls that keep it. Returns 1 while draining. */
+int fci_limit_tick(struct fc_iface *f);
+
+#endif /* FCI_LIMIT_H */

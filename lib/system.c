@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* system.c - see system.h. */
+#include <errno.h>
+
+#include "events.h"
+#include "system.h"
+
+#define OPTS_V1_BYTES sizeof(struct fc_system_opts)
+#define CLASSES       8u
+#define CALM_PERIODS  4u /* with all bounds kept, before one more class gets in */
+#define LEVEL(l_)     ((uint32_t)(l_) << 8)
+#define LEVEL_MASK    LEVEL(15)
+
+/* Counters of an interface at the last look. */
+struct seen {
+	uint64_t admitted, completed;
+	uint64_t samples, latency_ns; /* of the histogram: their number and sum */
+};
+
+struct fci_system {
+	struct fc_system_opts opts;
+	uint64_t looked_ns; /* 0: never */
+	uint32_t calm;      /* periods since a bound was passed, or a class let in */
+	uint32_t max_ifaces;
+	struct seen seen[];
+};
+
+/* What is held against the bounds. */
+struct sums {
+	uint64_t in_flight, admitted;
+	uint64_t left, latency_ns; /* calls that left and have a known latency, and its sum */
+};
+
+/* ---- the level --------------------------------------------------------------------------------- */
+
+static uint32_t level_of(uint32_t control)
+{
+	return control & FCI_CONTROL_SYSTEM ? FCI_CONTROL_LEVEL(control) : CLASSES;
+}
+
+static uint32_t level_now(const struct fc *fc)
+{
+	/* N1: a setting; new calls see it soon. */
+	return level_of(atomic_load_explicit(&fc->head->control, FCI_RLX));
+}
+
+static void level_set(struct fc *fc, uint32_t level)
+{
+	fci_a32 *a = &fc->head->control;
+	/* N2: re-checked by the CAS, which fails only when another flag was set: lock-free. */
+	uint32_t c = atomic_load_explicit(a, FCI_RLX), next;
+
+	do {
+		next = c & ~(uint32_t)(FCI_CONTROL_SYSTEM | LEVEL_MASK);
+		if (level < CLASSES)
+			next |= FCI_CONTROL_SYSTEM | LEVEL(level);
+		/* X1 -> A3 (fci_control): SC; the flags of the gates are set after it. */
+	} while (!atomic_compare_exchange_weak_explicit(a, &c, next, FCI_SC, FCI_RLX));
+	fci_control_changed(fc);
+}
+
+int fci_system_refuses(const struct fc_iface *f, const struct fc_ctx *ctx, uint32_t control)
+{
+	/* N1: settings. */
+	uint32_t class = atomic_load_explicit(&f->block->config.importance, FCI_RLX);
+
+	if (atomic_load_explicit(&f->block->config.flags, FCI_RLX) & FC_IFACE_OUTBOUND)
+		return 0;
+	if (ctx->priority > class)
+		class = ctx->priority;
+	return class >= level_of(control);
+}
+
+uint32_t fc_system_level(const struct fc *fc)
+{
+	return fci_fc_ok(fc) && fc->seg ? level_now(fc) : CLASSES;
+}
+
+/* ---- setting ----------------------------------------------------------------------------------- */
+
+static size_t bytes_of(uint32_t max_ifaces)
+{
+	return sizeof(struct fci_system) + max_ifaces * sizeof(struct seen);
+}
+
+static int refuse_opts(struct fc *fc, int error, const char *what, uint64_t found, const char *allowed)
+{
+	fci_log(fc, FC_LOG_ERROR, "system bounds: %s: %llu; allowed: %s", what, (unsigned long long)found, allowed);
+	return error;
+}
+
+static int import_opts(struct fc *fc, struct fc_system_opts *o, const struct fc_system_opts *opts)
+{
+	int rc = fci_opts_import(o, sizeof(*o), OPTS_V1_BYTES, opts);
+
+	if (rc < 0)
+		return refuse_opts(fc, rc, "size", opts->size, "that of this library's header, or a tail of zeros");
+	if (o->keep >= CLASSES)
+		return refuse_opts(fc, -EINVAL, "keep", o->keep, "0 to 7");
+	if (o->resv)
+		return refuse_opts(fc, -EINVAL, "resv", o->resv, "0");
+	return 0;
+}
+
+static int bounded(const struct fc_system_opts *o)
+{
+	return o->cpu_permille || o->load_permille || o->in_flight || o->rate_per_s || o->avg_latency_ns;
+}
+
+/* New bounds keep the level, as far as they can refuse at all; fc->setup is held. */
+static void adopt(struct fc *fc, const struct fc_system_opts *o)
+{
+	uint32_t level = level_now(fc), least = bounded(o) ? o->keep + 1 : CLASSES;
+
+	fc->system->opts = *o;
+	if (level >= least)
+		return;
+	level_set(fc, least);
+	if (least == CLASSES)
+		fci_note(fc, NULL, FC_EVENT_SYSTEM_OFF, 0, 0);
+}
+
+int fc_system_set(struct fc *fc, const struct fc_system_opts *opts)
+{
+	struct fc_system_opts o;
+	int rc;
+
+	if (!fci_fc_ok(fc) || !fc->seg)
+		return -EINVAL;
+	rc = import_opts(fc, &o, opts);
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&fc->setup);
+	if (!fc->system && bounded(&o)) {
+		fc->system = fci_alloc(fc, bytes_of(fc->head->max_ifaces));
+		if (fc->system)
+			fc->system->max_ifaces = fc->head->max_ifaces;
+		else
+			rc = -ENOMEM;
+	}
+	if (fc->system)
+		adopt(fc, &o);
+	pthread_mutex_unlock(&fc->setup);
+	return rc;
+}
+
+void fci_system_free(struct fc *fc)
+{
+	if (fc->system)
+		fci_free(fc, fc->system, bytes_of(fc->system->max_ifaces));
+	fc->system = NULL;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------- */
+
+static uint64_t add_sat(uint64_t a, uint64_t b)
+{
+	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* a * b / c without losing the top; c > 0. */
+static uint64_t scale(uint64_t a, uint64_t b, uint64_t c)
+{
+	__extension__ unsigned __int128 r = (__extension__ (unsigned __int128)a) * b / c;
+
+	return r > UINT64_MAX ? UINT64_MAX : (uint64_t)r;
+}
+
+/* Number and sum of the samples in a histogram: each counts as the middle of its bucket. */
+static void latency_so_far(const struct fc_iface *f, struct seen *s)
+{
+	struct fc_hist h;
+	uint64_t low = 0;
+
+	if (fc_iface_hist(f, &h) < 0)
+		return;
+	for (uint32_t i = 0; i < FC_HIST_BUCKETS; i++) {
+		uint64_t high = fc_hist_bound_ns(i);
+
+		s->samples += h.count[i];
+		s->latency_ns += h.count[i] * (low + (high - low) / 2); /* wraps: only differences count */
+		low = high;
+	}
+}
+
+/* One interface since the last look. Sampling differs between interfaces, so the mean of the samples
+ * of each is weighted by the calls that left it. */
+static void look_at(const struct fc_iface *f, const struct fc_system_opts *o, struct seen *seen, struct sums *sums)
+{
+	struct seen now = { 0 };
+	uint64_t samples, left;
+	FC_OPTS(fc_stats, s, .cap = 0);
+
+	/* N3: the same as in fci_system_refuses. */
+	int inbound = !(atomic_load_explicit(&f->block->config.flags, FCI_RLX) & FC_IFACE_OUTBOUND);
+
+	if (o->in_flight && inbound)
+		sums->in_flight += fc_inside(f, NULL);
+	if (o->rate_per_s && fc_iface_stats(f, &s) == 0)
+		now.admitted = s.admitted;
+	if (o->avg_latency_ns) {
+		now.completed = fc_completed(f);
+		latency_so_far(f, &now);
+	}
+	samples = now.samples - seen->samples;
+	left = now.completed - seen->completed;
+	if (inbound && now.admitted > seen->admitted)
+		sums->admitted += now.admitted - seen->admitted;
+	if (inbound && samples && left) {
+		sums->left += left;
+		sums->latency_ns = add_sat(sums->latency_ns, scale(now.latency_ns - seen->latency_ns, left, samples));
+	}
+	*seen = now;
+}
+
+/* Interfaces asleep have nobody inside and nothing new. */
+static void look_at_all(struct fc *fc, struct sums *sums)
+{
+	struct fci_system *sys = fc->system;
+	struct fc_iface *f;
+
+	if (!sys->opts.in_flight && !sys->opts.rate_per_s && !sys->opts.avg_latency_ns)
+		return;
+	for (uint32_t i = 0; i < sys->max_ifaces && (f = fc_iface_at(fc, i)) != NULL; i++)
+		/* N4: what a call that just woke it does is seen at the next look. */
+		if (!(atomic_load_explicit(&f->gate->word, FCI_RLX) & FCI_GATE_ASLEEP))
+			look_at(f, &sys->opts, &sys->seen[i], sums);
+}
+
+/* The first bound that is passed: enum fc_system_bound; 0: none. elapsed 0: rates are not known. */
+static int passed(struct fc *fc, uint64_t elapsed)
+{
+	const struct fc_system_opts *o = &fc->system->opts;
+	struct sums s = { 0 };
+	FC_OPTS(fc_health, h, .valid = 0);
+
+	look_at_all(fc, &s);
+	if ((o->cpu_permille || o->load_permille) && fc_health_get(fc, &h) == 0 && h.age_ns <= fc->health.opts.max_age_ns) {
+		if (o->cpu_permille && (h.valid & FC_HEALTH_CPU) && h.cpu_permille > o->cpu_permille)
+			return FC_SYSTEM_CPU;
+		if (o->load_permille && (h.valid & FC_HEALTH_LOAD1) && h.cpus && h.load1_permille / h.cpus > o->load_permille)
+			return FC_SYSTEM_LOAD;
+	}
+	if (o->in_flight && s.in_flight > o->in_flight)
+		return FC_SYSTEM_IN_FLIGHT;
+	if (o->rate_per_s && elapsed && scale(s.admitted, FC_S(1), elapsed) > o->rate_per_s)
+		return FC_SYSTEM_RATE;
+	if (o->avg_latency_ns && elapsed && s.left && s.latency_ns / s.left > o->avg_latency_ns)
+		return FC_SYSTEM_LATENCY;
+	return 0;
+}
+
+static void lower(struct fc *fc, int bound)
+{
+	uint32_t level = level_now(fc);
+
+	fc->system->calm = 0;
+	if (level <= fc->system->opts.keep + 1)
+		return;
+	level_set(fc, level - 1);
+	fci_note(fc, NULL, FC_EVENT_SYSTEM_ON, (uint64_t)bound, level - 1);
+}
+
+/* Bounds were kept for so many periods: a rest without calls counts in full. */
+static void raise_level(struct fc *fc, uint64_t periods)
+{
+	uint32_t level = level_now(fc);
+	uint64_t calm = fc->system->calm + periods, up = calm / CALM_PERIODS;
+
+	if (level == CLASSES)
+		return;
+	fc->system->calm = (uint32_t)(calm % CALM_PERIODS);
+	if (up == 0)
+		return;
+	level = up >= CLASSES - level ? CLASSES : level + (uint32_t)up;
+	level_set(fc, level);
+	if (level == CLASSES)
+		fci_note(fc, NULL, FC_EVENT_SYSTEM_OFF, 0, 0);
+}
+
+/* Time since the last look; a clock that went back, and the first look, give 0 and begin anew. */
+static uint64_t since(const struct fci_system *sys, uint64_t now)
+{
+	return sys->looked_ns && now > sys->looked_ns ? now - sys->looked_ns : 0;
+}
+
+void fci_system_tick(struct fc *fc, uint64_t now)
+{
+	uint64_t period = fc->health.opts.period_ns, elapsed;
+	int bound;
+
+	if (pthread_mutex_trylock(&fc->setup) != 0)
+		return;
+	if (fc->system && bounded(&fc->system->opts)) {
+		elapsed = since(fc->system, now);
+		if (elapsed == 0 || elapsed >= period / 2) { /* after a rest health is sampled sooner */
+			bound = passed(fc, elapsed);
+			fc->system->looked_ns = now;
+			if (bound)
+				lower(fc, bound);
+			else
+				raise_level(fc, elapsed > period ? elapsed / period : 1);
+		}
+	}
+	pthread_mutex_unlock(&fc->setup);
+}

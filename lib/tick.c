@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* tick.c - housekeeping, in fc_tick() or in the library's one thread. See tick.h. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "async.h"
+#include "chain.h"
+#include "check.h"
+#include "entry.h"
+#include "events.h"
+#include "history.h"
+#include "inflight.h"
+#include "limit.h"
+#include "stuck.h"
+#include "system.h"
+#include "tick.h"
+#include "wait.h"
+
+#define BUDGET_NS      FC_MS(1)
+#define PERIOD_NS      FC_MS(250) /* between looks at an interface in use */
+#define DRAIN_NS       FC_MS(10)  /* while a limit is being lowered */
+#define SAMPLES_PER_S  1000u
+#define RETRY_MIN_NS   FC_MS(1)
+#define RETRY_MAX_NS   FC_S(30)
+#define THREAD_STACK   (256u * 1024)
+
+/* ---- one at a time ----------------------------------------------------------------------------- */
+
+static uint32_t my_tid(void)
+{
+	/* N6: own word. */
+	return atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX);
+}
+
+static int try_lock(struct fc *fc)
+{
+	uint32_t free = 0;
+
+	/* X1: acquire: what the last ticking thread did; released by fci_tick_unlock. */
+	return atomic_compare_exchange_strong_explicit(&fc->ticking, &free, my_tid(), FCI_ACQ, FCI_RLX);
+}
+
+int fci_tick_lock(struct fc *fc)
+{
+	while (!try_lock(fc)) {
+		/* N6: only this thread writes its own number. A callback of the tick came here. */
+		if (atomic_load_explicit(&fc->ticking, FCI_RLX) == my_tid())
+			return 0;
+		usleep(200);
+	}
+	return 1;
+}
+
+void fci_tick_unlock(struct fc *fc)
+{
+	/* R1 -> X1. */
+	atomic_store_explicit(&fc->ticking, 0, FCI_REL);
+}
+
+/* ---- one interface ----------------------------------------------------------------------------- */
+
+/* Threshold for about SAMPLES_PER_S samples of `n` calls in `ns`. Only ever towards more samples:
+ * the sampler itself goes down. */
+static void relax_sampling(fci_a64 *threshold, uint64_t n, uint64_t ns)
+{
+	uint64_t per_s = ns ? (uint64_t)((double)n * 1e9 / (double)ns) : 0;
+	uint64_t want = per_s <= SAMPLES_PER_S ? UINT64_MAX : UINT64_MAX / (per_s / SAMPLES_PER_S);
+
+	/* N1: a rate. */
+	if (atomic_load_explicit(threshold, FCI_RLX) < want)
+		atomic_store_explicit(threshold, want, FCI_RLX);
+}
+
+/* What refused callers are told: the median latency of calls so far. */
+static void update_retry(struct fc_iface *f)
+{
+	struct fc_hist h;
+	uint64_t median;
+
+	(void)fc_iface_hist(f, &h);
+	median = fc_hist_quantile_ns(&h, NULL, 500);
+	if (median == 0)
+		return;
+	median = median < RETRY_MIN_NS ? RETRY_MIN_NS : median > RETRY_MAX_NS ? RETRY_MAX_NS : median;
+	/* N2: advice. */
+	atomic_store_explicit(&f->gate->retry_after_ns, median, FCI_RLX);
+}
+
+static uint64_t refused_all(const struct fc_iface *f)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < FC_STATS_REASONS; i++)
+		n += fci_counted(f, i);
+	return n;
+}
+
+/* Tell when refusing begins and ends. N3: only the ticking thread uses these. */
+static void watch_refusals(struct fc_iface *f, uint64_t refused, uint64_t now)
+{
+	struct fci_rare *r = &f->block->rare;
+	uint64_t seen = atomic_load_explicit(&r->refused_seen, FCI_RLX), since = atomic_load_explicit(&r->refusing_since, FCI_RLX);
+
+	if (refused != seen) {
+		if (!since) {
+			uint32_t reason = 0;
+
+			for (uint32_t i = 1; i < FC_STATS_REASONS; i++)
+				if (fci_counted(f, i) > fci_counted(f, reason))
+					reason = i;
+			fc_event_note(f, FC_EVENT_REFUSING, reason, fc_limit_get(f));
+			atomic_store_explicit(&r->refused_before, seen, FCI_RLX);
+		}
+		atomic_store_explicit(&r->refusing_since, now | 1, FCI_RLX);
+		atomic_store_explicit(&r->refused_seen, refused, FCI_RLX);
+	} else if (since && now > since && now - since > FC_S(5)) {
+		fc_event_note(f, FC_EVENT_ADMITTING, now - since, refused - atomic_load_explicit(&r->refused_before, FCI_RLX));
+		atomic_store_explicit(&r->refusing_since, 0, FCI_RLX);
+	}
+}
+
+/* Nothing since the last look and nobody inside: skip it from now on. 1: asleep. */
+static int fall_asleep(struct fc_iface *f, uint64_t activity)
+{
+	if (activity != f->tick_activity) {
+		f->tick_activity = activity;
+		return 0;
+	}
+	fci_gate_set(f, FCI_GATE_ASLEEP, 0);
+	/* X3 -> A2 of inflight.h: a claim after this sees the flag; one before it is counted here. */
+	if (fci_inside_count(f, UINT32_MAX, NULL) == 0 && fci_writeoff_used(f) == 0 && fci_waiting(f) == 0)
+		return 1;
+	fci_gate_set(f, 0, FCI_GATE_ASLEEP);
+	return 0;
+}
+
+static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
+{
+	uint32_t inside = fci_inside_count(f, UINT32_MAX, NULL);
+	uint64_t gens = fci_generations(f), refused = refused_all(f), next, one;
+	uint64_t last = f->tick_last, bad = fci_counted(f, FCI_C_ERROR) + fci_counted(f, FCI_C_TIMEOUT);
+
+	fci_max_u32(&f->block->rare.peak, inside);
+	(void)fci_purge_stale(f, now);
+	fci_writeoff_tick(f, now);
+	next = fci_limit_tick(f) ? now + DRAIN_NS : now + PERIOD_NS;
+	fci_offer(f);
+	one = fci_stuck_tick(f, now);
+	next = one < next ? one : next;
+	one = fci_chain_tick(f, now);
+	next = one < next ? one : next;
+	if (last && now > last) {
+		relax_sampling(&f->gate->sample, gens - f->tick_gens, now - last);
+		relax_sampling(&f->gate->sample_refused, refused - f->tick_refused, now - last);
+	}
+	f->tick_gens = gens;
+	f->tick_refused = refused;
+	f->tick_last = now;
+	update_retry(f);
+	watch_refusals(f, refused, now);
+	fci_history_tick(f, gens > bad ? gens - bad : 0, gens + refused, now);
+	/* N3: see watch_refusals: an interface that refused lately is not asleep. */
+	if (inside == 0 && !atomic_load_explicit(&f->block->rare.refusing_since, FCI_RLX) && fall_asleep(f, gens + refused))
+		return FC_NEVER_NS;
+	return next > now ? next : now + 1;
+}
+
+/* ---- the context ------------------------------------------------------------------------------- */
+
+/* N4: only the ticking thread writes the word. */
+static uint64_t tick_health(struct fc *fc, uint64_t now)
+{
+	uint32_t old = atomic_load_explicit(&fc->head->health, FCI_RLX), word;
+
+	if (now < fc->health_at)
+		return fc->health_at;
+	fc->health_at = fci_health_sample(&fc->health, now, &word);
+	if (fc->health_at <= now)
+		fc->health_at = now + FC_MS(1);
+	atomic_store_explicit(&fc->head->health, word, FCI_RLX);
+	if ((old & FC_HEALTH_GOOD) && !(word & FC_HEALTH_GOOD))
+		fci_note(fc, NULL, FC_EVENT_HEALTH_BAD, word, 0);
+	else if (!(old & FC_HEALTH_GOOD) && (word & FC_HEALTH_GOOD) && !(old & FC_HEALTH_UNKNOWN))
+		fci_note(fc, NULL, FC_EVENT_HEALTH_GOOD, word, 0);
+	fci_system_tick(fc, now);
+	return fc->health_at;
+}
+
+static int asleep(const struct fc_iface *f)
+{
+	/* A1 -> X1 (fci_iface_wake): SC, see go_idle. */
+	return (atomic_load_explicit(&f->gate->word, FCI_SC) & FCI_GATE_ASLEEP) != 0;
+}
+
+/* All interfaces that are awake and due, from where the last tick ran out of budget. */
+static uint64_t tick_ifaces(struct fc *fc, uint64_t now, uint64_t until)
+{
+	uint32_t n = 0, start = fc->tick_cursor;
+	uint64_t next = FC_NEVER_NS;
+	struct fc_iface *f;
+
+	while (fc_iface_at(fc, n))
+		n++;
+	for (uint32_t k = 0; k < n; k++) {
+		f = fc_iface_at(fc, (start + k) % n);
+		if (asleep(f)) {
+			f->tick_at = 0;
+			continue;
+		}
+		if (f->tick_at <= now || f->tick_at > now + FC_S(3600)) {
+			f->tick_at = tick_iface(f, now);
+			if (fci_clock_os(CLOCK_MONOTONIC) > until) {
+				fc->tick_cursor = (start + k + 1) % n;
+				return now;
+			}
+		}
+		next = f->tick_at < next ? f->tick_at : next;
+	}
+	return next;
+}
+
+/* Everybody is asleep: say so, then look once more. SC on both sides: a first call clears its
+ * interface's flag and then takes `idle`; we set `idle` and then look at the flags. */
+static uint64_t go_idle(struct fc *fc, uint64_t next)
+{
+	struct fc_iface *f;
+
+	if (next != FC_NEVER_NS)
+		return next;
+	/* X1 -> X1 (fci_iface_wake). */
+	atomic_store_explicit(&fc->idle, 1, FCI_SC);
+	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
+		if (!asleep(f)) {
+			atomic_store_explicit(&fc->idle, 0, FCI_SC);
+			return fci_clock_now(&fc->clock);
+		}
+	return FC_NEVER_NS;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t tick(struct fc *fc, uint64_t budget)
+{
+	uint64_t until = fci_clock_os(CLOCK_MONOTONIC) + budget, now, next, ppm;
+
+	ppm = fci_clock_calibrate(&fc->clock);
+	if (ppm)
+		fci_note(fc, NULL, FC_EVENT_CLOCK, ppm, 0);
+	now = fci_clock_now(&fc->clock);
+	next = tick_ifaces(fc, now, until);
+	if (next != FC_NEVER_NS)
+		next = earlier(next, tick_health(fc, now)); /* sampling rests while no calls come */
+	next = earlier(next, fci_stuck_step(fc, now, until));
+	next = earlier(next, fci_async_next(fc));
+	if (pthread_mutex_trylock(&fc->setup) == 0) {
+		fci_chain_reclaim(fc);
+		pthread_mutex_unlock(&fc->setup);
+	}
+	fci_events_tell(fc, now);
+	return go_idle(fc, next);
+}
+
+uint64_t fc_tick(struct fc *fc, uint64_t budget_ns)
+{
+	uint64_t next, count;
+
+	if (!fci_fc_ok(fc) || !fc->seg)
+		return FC_NEVER_NS;
+	if (!try_lock(fc))
+		return fci_clock_now(&fc->clock) + FC_MS(1);
+	if (fc->tick_fd >= 0)
+		(void)!read(fc->tick_fd, &count, sizeof(count));
+	/* X1 -> X1 (fci_iface_wake): awake. */
+	atomic_store_explicit(&fc->idle, 0, FCI_SC);
+	next = tick(fc, budget_ns ? budget_ns : BUDGET_NS);
+	/* N5: statistics; says that somebody ticks. */
+	atomic_fetch_add_explicit(&fc->ticks, 1, FCI_RLX);
+	atomic_store_explicit(&fc->ticked_ns, fci_clock_now(&fc->clock), FCI_RLX);
+	fci_tick_unlock(fc);
+	return next;
+}
+
+int fc_tick_fd(struct fc *fc)
+{
+	if (!fci_fc_ok(fc))
+		return -EINVAL;
+	return fc->tick_fd >= 0 ? fc->tick_fd : -EBADF;
+}
+
+void fci_wake(struct fc *fc)
+{
+	uint64_t one = 1;
+	int saved = errno;
+
+	/* N5: nobody ever ticked, and no thread was asked for: told once. */
+	if (!atomic_load_explicit(&fc->ticks, FCI_RLX) && !atomic_load_explicit(&fc->told_no_tick, FCI_RLX) &&
+	    !fc->thread_runs) {
+		if (!atomic_exchange_explicit(&fc->told_no_tick, 1, FCI_RLX))
+			fci_log(fc, FC_LOG_WARN, "nobody ticks: call fc_tick() or fc_start(); without it there are no stuck reports, "
+			        "no expansion undone and no health");
+	}
+	if (fc->tick_fd >= 0)
+		(void)!write(fc->tick_fd, &one, sizeof(one));
+	errno = saved;
+}
+
+/* ---- the thread -------------------------------------------------------------------------------- */
+
+static void *thread_main(void *arg)
+{
+	struct fc *fc = arg;
+
+	pthread_setname_np(pthread_self(), "fcguard");
+	/* A2 -> R2 (fc_stop). */
+	while (!atomic_load_explicit(&fc->thread_stop, FCI_ACQ)) {
+		uint64_t next = fc_tick(fc, 0), now = fci_clock_now(&fc->clock), ms;
+		struct pollfd p = { .fd = fc->tick_fd, .events = POLLIN };
+
+		ms = next <= now ? 0 : (next - now) / 1000000 + 1;
+		if (fc->clock.kind == FC_CLOCK_VIRTUAL && ms > 1)
+			ms = 1; /* its time does not pass while we sleep */
+		(void)poll(&p, 1, next == FC_NEVER_NS ? (fc->clock.kind == FC_CLOCK_VIRTUAL ? 1 : -1) : ms > 60000 ? 60000 : (int)ms);
+	}
+	return NULL;
+}
+
+int fc_start(struct fc *fc)
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	int rc;
+
+	if (!fci_fc_ok(fc) || !fc->seg || fc->tick_fd < 0)
+		return -EINVAL;
+	pthread_mutex_lock(&fc->thread_mutex);
+	if (fc->thread_runs) {
+		pthread_mutex_unlock(&fc->thread_mutex);
+		return -EALREADY;
+	}
+	/* N6: no thread yet. */
+	atomic_store_explicit(&fc->thread_stop, 0, FCI_RLX);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, THREAD_STACK);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	fc->thread_runs = 1;
+	rc = pthread_create(&fc->thread, &attr, thread_main, fc);
+	if (rc != 0)
+		fc->thread_runs = 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	pthread_mutex_unlock(&fc->thread_mutex);
+	return -rc;
+}
+
+void fc_stop(struct fc *fc)
+{
+	uint64_t one = 1;
+
+	if (!fci_fc_ok(fc))
+		return;
+	pthread_mutex_lock(&fc->thread_mutex);
+	if (fc->thread_runs) {
+		/* R2 -> A2 (thread_main). */
+		atomic_store_explicit(&fc->thread_stop, 1, FCI_REL);
+		(void)!write(fc->tick_fd, &one, sizeof(one));
+		pthread_join(fc->thread, NULL);
+		fc->thread_runs = 0;
+	}
+	pthread_mutex_unlock(&fc->thread_mutex);
+}
