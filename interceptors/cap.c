@@ -55,6 +55,8 @@ struct cap_state {
 	uint64_t rate;          /* completions per second of the last whole window */
 	uint64_t window_ns;
 	uint64_t low_since;     /* demand has been low since; 0: it is not */
+	uint32_t denied;        /* what was told last: enum fc_denied, and the limit */
+	uint32_t denied_limit;
 	struct fc_hist hist;    /* at the start of the window, for p90 */
 };
 
@@ -172,6 +174,7 @@ static int step_up(struct fc_call *c, struct cap_state *s, uint32_t limit)
 	s->step_count = fc_completed(c->iface);
 	s->judge_at = c->now_ns + s->window_ns;
 	s->low_since = 0;
+	s->denied = 0;
 	begin_window(c, s);
 	fc_event_note(c->iface, FC_EVENT_EXPANDED, limit, next);
 	return 1;
@@ -233,6 +236,17 @@ static void step_down(struct fc_call *c, struct cap_state *s, uint32_t limit)
 	}
 }
 
+/* Say why the limit stays, once per reason and limit. */
+static void note_denied(struct fc_call *c, struct cap_state *s, uint32_t limit, int why)
+{
+	if (why == FC_DENIED_OFF || why == FC_DENIED_JUDGING || limit == 0 ||
+	    (s->denied == (uint32_t)why && s->denied_limit == limit))
+		return;
+	s->denied = (uint32_t)why;
+	s->denied_limit = limit;
+	fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, (uint64_t)why);
+}
+
 /* ---- the interceptor --------------------------------------------------------------------------- */
 
 static int cap_full(struct fc_call *c)
@@ -247,8 +261,8 @@ static int cap_full(struct fc_call *c)
 	why = denied(c, s, limit);
 	if (why == 0)
 		raised = step_up(c, s, limit);
-	else if (why != FC_DENIED_OFF && why != FC_DENIED_JUDGING)
-		fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, (uint64_t)why);
+	else
+		note_denied(c, s, limit, why);
 	give(s);
 	return raised;
 }

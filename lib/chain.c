@@ -12,6 +12,20 @@ static struct fc_call call_of(struct fc_iface *f, const struct fci_stage *s)
 	return (struct fc_call){ .iface = f, .state = s->state, .conf = s->conf };
 }
 
+/* The same call, for the next stage. */
+static void for_stage(struct fc_call *c, const struct fci_stage *s, uint32_t *cells)
+{
+	c->state = s->state;
+	c->conf = s->conf;
+	c->cells = cells ? cells + s->cell : NULL;
+}
+
+/* What check, pre and undo are given. */
+static struct fc_call call_of_way(const struct fci_way *w)
+{
+	return (struct fc_call){ .iface = w->f, .ctx = &w->ctx, .now_ns = w->now, .weight = w->ctx.weight };
+}
+
 /* The living chain of a version. Inside a section. */
 static struct fci_chain *find_version(struct fc_iface *f, uint32_t version)
 {
@@ -37,17 +51,15 @@ static int refused_by(struct fci_way *w, const struct fci_stage *s, const struct
 
 int fci_chain_check(struct fci_way *w)
 {
+	struct fc_call c = call_of_way(w);
+
 	for (uint32_t i = 0; i < w->chain->n; i++) {
 		const struct fci_stage *s = &w->chain->stage[i];
-		struct fc_call c;
 		int rc;
 
 		if (!s->ic->check)
 			continue;
-		c = call_of(w->f, s);
-		c.ctx = &w->ctx;
-		c.now_ns = w->now;
-		c.weight = w->ctx.weight;
+		for_stage(&c, s, NULL);
 		rc = s->ic->check(&c);
 		if (rc != 0 && (rc = refused_by(w, s, &c, rc)) != 0)
 			return rc;
@@ -57,16 +69,14 @@ int fci_chain_check(struct fci_way *w)
 
 static void undo_from(struct fci_way *w, uint32_t k, uint32_t *cells)
 {
+	struct fc_call c = call_of_way(w);
+
 	while (k-- > 0) {
 		const struct fci_stage *s = &w->chain->stage[k];
-		struct fc_call c;
 
 		if (!s->ic->undo)
 			continue;
-		c = call_of(w->f, s);
-		c.now_ns = w->now;
-		c.weight = w->ctx.weight;
-		c.cells = cells + s->cell;
+		for_stage(&c, s, cells);
 		s->ic->undo(&c);
 	}
 }
@@ -74,19 +84,15 @@ static void undo_from(struct fci_way *w, uint32_t k, uint32_t *cells)
 int fci_chain_pre(struct fci_way *w)
 {
 	uint32_t *cells = (uint32_t *)(void *)fci_record(w->f, w->claim.slot)->cells;
+	struct fc_call c = call_of_way(w);
 
 	for (uint32_t i = 0; i < w->chain->n; i++) {
 		const struct fci_stage *s = &w->chain->stage[i];
-		struct fc_call c;
 		int rc;
 
 		if (!s->ic->pre)
 			continue;
-		c = call_of(w->f, s);
-		c.ctx = &w->ctx;
-		c.now_ns = w->now;
-		c.weight = w->ctx.weight;
-		c.cells = cells + s->cell;
+		for_stage(&c, s, cells);
 		FC_TEST_POINT("pre");
 		rc = s->ic->pre(&c);
 		if (rc != 0 && (rc = refused_by(w, s, &c, rc)) != 0) {
@@ -100,25 +106,18 @@ int fci_chain_pre(struct fci_way *w)
 void fci_chain_post(struct fc_iface *f, uint32_t version, uint32_t *cells, uint64_t start, uint64_t now,
                     uint64_t latency, uint32_t weight, int outcome)
 {
+	struct fc_call c = { .iface = f, .start_ns = start, .now_ns = now, .latency_ns = latency, .weight = weight, .outcome = outcome };
 	struct fci_thread *self = fci_thread_self();
 	struct fci_chain *chain;
-	uint64_t was;
+	uint64_t was = fci_section_enter(self);
 
-	was = fci_section_enter(self);
 	chain = find_version(f, version);
 	for (uint32_t i = chain ? chain->n : 0; i-- > 0;) {
 		const struct fci_stage *s = &chain->stage[i];
-		struct fc_call c;
 
 		if (!s->ic->post)
 			continue;
-		c = call_of(f, s);
-		c.cells = cells + s->cell;
-		c.start_ns = start;
-		c.now_ns = now;
-		c.latency_ns = latency;
-		c.weight = weight;
-		c.outcome = outcome;
+		for_stage(&c, s, cells);
 		s->ic->post(&c);
 	}
 	fci_section_leave(self, was);
@@ -279,7 +278,7 @@ static int fill(struct fci_chain *c, struct fc_iface *f, const struct fc_rule *r
 			return refuse_rule(f, idx[i], rc, "the interceptor does not accept its conf");
 		c->has_check |= ic->check != NULL;
 		c->has_pre |= ic->pre != NULL;
-		c->has_post |= ic->post != NULL;
+		c->has_post |= ic->post != NULL || ic->reap != NULL;
 		c->has_tick |= ic->tick != NULL;
 		c->has_full |= ic->full != NULL;
 	}

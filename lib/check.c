@@ -15,6 +15,13 @@ static int on_stack(const struct fci_thread_view *t, uint64_t addr)
 	return addr >= t->stack_lo && addr < t->stack_hi;
 }
 
+/* Did the thread's word come after the call's? The thread publishes its call before its words, so
+ * they may also be older. Numbers wrap: a difference of more than half the range proves nothing. */
+static int is_newer(uint64_t word, uint64_t frame)
+{
+	return (int16_t)(uint16_t)(FCI_FRAME_SEQ(word) - FCI_FRAME_SEQ(frame)) > 0;
+}
+
 /* Has the thread entered a guard since, from where the call's scope cannot be alive? Each word of
  * the thread carries its own entry number, so each is a proof by itself. */
 static int scope_left(const struct fci_view *v, const struct fci_thread_view *t)
@@ -23,10 +30,10 @@ static int scope_left(const struct fci_view *v, const struct fci_thread_view *t)
 
 	if (!on_stack(t, addr))
 		return 0;
-	if (FCI_FRAME_SEQ(t->last_entry) != FCI_FRAME_SEQ(v->frame) && on_stack(t, e) &&
+	if (is_newer(t->last_entry, v->frame) && on_stack(t, e) &&
 	    e + sizeof(struct fc_entry) > addr && e < addr + sizeof(struct fc_entry))
 		return 1;
-	return FCI_FRAME_SEQ(t->last_sp) != FCI_FRAME_SEQ(v->frame) && on_stack(t, sp) && sp > addr;
+	return is_newer(t->last_sp, v->frame) && on_stack(t, sp) && sp > addr;
 }
 
 /* Only calls of this process can be judged here. */

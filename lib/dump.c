@@ -200,10 +200,10 @@ static void put_stats(struct out *o, const struct fc_iface *f)
 	put_number(o, ", write-offs ", s.writeoffs);
 	put_number(o, "; waited ", s.waited);
 	put_number(o, ", in vain ", s.wait_timeouts);
-	put_number(o, "; available ppm ", s.availability_5min_ppm);
-	put_number(o, " 5 min, ", s.availability_1h_ppm);
-	put_number(o, " 1 h, ", s.availability_30d_ppm);
-	put(o, " 30 d\n");
+	put_number(o, "; available ppm: 5 min ", s.availability_5min_ppm);
+	put_number(o, ", 1 h ", s.availability_1h_ppm);
+	put_number(o, ", 30 d ", s.availability_30d_ppm);
+	put(o, "\n");
 	put_refused(o, &s);
 }
 
@@ -381,7 +381,12 @@ static void put_stack(struct out *o, struct room *r, uint32_t i)
 		fci_text_add(&t, "  stack as that of thread %u\n", r->captures[same].tid);
 	else
 		fci_capture_stack(c, r->sym, &t);
-	put(o, r->text);
+	for (char *line = r->text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+		*end = '\0';
+		put(o, "  ");
+		put(o, line);
+		put(o, "\n");
+	}
 }
 
 static void calls_with_stacks(struct out *o, const struct fc_iface *f, struct room *r, uint64_t now)

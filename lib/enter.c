@@ -203,11 +203,17 @@ int fci_refuse_full(struct fci_way *w, int waited)
 
 /* ---- in ---------------------------------------------------------------------------------------- */
 
+/* The chain whose post this call owes; 0: none. */
+static uint32_t version_of(const struct fci_way *w)
+{
+	return w->chain && w->chain->has_post ? w->chain->version : 0;
+}
+
 /* Fill the record of the claimed slot. N5: R3 (fci_admit) publishes it. */
 static void fill_record(struct fci_way *w, uint64_t frame, uint32_t flags)
 {
 	struct fci_record *r = fci_record(w->f, w->claim.slot);
-	uint32_t version = w->chain ? w->chain->version : 0;
+	uint32_t version = version_of(w);
 
 	if (w->ctx.request_id)
 		flags |= FCI_META_TAG;
@@ -216,7 +222,7 @@ static void fill_record(struct fci_way *w, uint64_t frame, uint32_t flags)
 	atomic_store_explicit(&r->frame, frame, FCI_RLX);
 	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx.weight | flags, w->ctx.stuck_after_ns / 1000000), FCI_RLX);
 	atomic_store_explicit(&r->tag, w->ctx.request_id, FCI_RLX);
-	for (int i = 0; version && i < FC_CELLS_MAX; i++)
+	for (int i = 0; w->chain && w->chain->has_pre && i < FC_CELLS_MAX; i++)
 		atomic_store_explicit(&r->cells[i], 0, FCI_RLX);
 }
 
@@ -225,8 +231,8 @@ static void fill_entry(struct fci_way *w, uint64_t busy, uint64_t sp)
 	struct fc_entry *e = w->e;
 	uint64_t flags = 0;
 
-	if (w->chain)
-		flags |= FCI_E_CHAIN | (uint64_t)w->chain->version << 16;
+	if (version_of(w))
+		flags |= FCI_E_CHAIN | (uint64_t)version_of(w) << 16;
 	if (w->ctx.weight > 1)
 		flags |= FCI_E_WEIGHTED;
 	if (w->ctx.deadline_ns)

@@ -281,9 +281,9 @@ uint64_t fci_stuck_tick(struct fc_iface *f, uint64_t now)
 /* ---- when a call and a place are reported next ------------------------------------------------- */
 
 /* The next doubling of the age at which it became overdue, but not a short while from now. */
-static uint64_t next_report(const struct call *c, uint64_t now)
+static uint64_t next_report(const struct fc_iface *f, const struct fci_view *v, uint64_t now)
 {
-	uint64_t age = fci_age(c->v.start, now), at = fci_stuck_after(c->f, &c->v);
+	uint64_t age = fci_age(v->start, now), at = fci_stuck_after(f, v);
 
 	at = at ? at : 1;
 	while (at <= age || at - age < age / 2) {
@@ -291,7 +291,7 @@ static uint64_t next_report(const struct call *c, uint64_t now)
 			return FC_NEVER_NS;
 		at *= 2;
 	}
-	return c->v.start <= FC_NEVER_NS - at ? c->v.start + at : FC_NEVER_NS;
+	return v->start <= FC_NEVER_NS - at ? v->start + at : FC_NEVER_NS;
 }
 
 static struct place *find_place(struct work *w, uint64_t key)
@@ -430,9 +430,26 @@ struct members {
 	uint32_t tids[TIDS];
 };
 
+/* A call of the group that is still there. One at least half as old as the oldest goes on in step
+ * with it, so that threads which came one after the other stay one report. */
+static void count_member(struct call *c, const struct group *g, uint64_t with_oldest, uint64_t now, struct members *m)
+{
+	uint64_t age = fci_age(c->v.start, now);
+
+	if (c->at < with_oldest && age >= fci_age(g->v.start, now) / 2)
+		c->at = with_oldest;
+	m->count++;
+	m->oldest = c->v.start < m->oldest ? c->v.start : m->oldest;
+	m->youngest = c->v.start > m->youngest ? c->v.start : m->youngest;
+	if (c->v.tid != g->v.tid && m->n_tids < TIDS)
+		m->tids[m->n_tids++] = c->v.tid;
+}
+
 /* Count who is still there, also those that were not due yet, and settle when they are due next. */
 static void collect(struct work *w, const struct group *g, uint64_t now, struct members *m)
 {
+	uint64_t with_oldest = next_report(g->f, &g->v, now);
+
 	*m = (struct members){ .oldest = g->v.start, .youngest = g->v.start };
 	for (uint32_t i = 0; i < CALLS; i++) {
 		struct call *c = &w->calls[i];
@@ -441,14 +458,9 @@ static void collect(struct work *w, const struct group *g, uint64_t now, struct 
 			continue;
 		w->n_due -= c->state == DUE;
 		c->state = WATCHED;
-		c->at = next_report(c, now);
-		if (!look_again(c))
-			continue;
-		m->count++;
-		m->oldest = c->v.start < m->oldest ? c->v.start : m->oldest;
-		m->youngest = c->v.start > m->youngest ? c->v.start : m->youngest;
-		if (c->v.tid != g->v.tid && m->n_tids < TIDS)
-			m->tids[m->n_tids++] = c->v.tid;
+		c->at = next_report(c->f, &c->v, now);
+		if (look_again(c))
+			count_member(c, g, with_oldest, now, m);
 	}
 	m->count = m->count ? m->count : 1; /* it has left since its stack was taken */
 }
