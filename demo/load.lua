@@ -54,9 +54,12 @@ function request()
 		return wrk.format("GET")
 	end
 	id = math.max(id, last_id + 1)
+	file:write(string.format("s %d\n", id))
+	if last_id == 0 then
+		file:flush() -- demo/run waits for the first line
+	end
 	last_id = id
 	id = string.format("%d", id)
-	file:write("s ", id, "\n")
 	return wrk.format("GET", nil, { ["X-Request-Id"] = id })
 end
 

@@ -5,7 +5,9 @@
 DIR/on and DIR/off hold a directory for each scene, with what the clients of each handler wrote
 down (load.lua) and the server's /stats page, and the server's log.
 """
+import itertools
 import os
+import re
 import statistics
 import sys
 
@@ -19,6 +21,9 @@ ABOUT = {
     "restart": "the server has just started, 120 clients of /report wait at its door; 50 ms",
     "saturated": "it does 4 requests of 25 ms at once, others queue there",
 }
+AT_MOST = {"fast": 10, "stock": 10, "report": 32, "sale": 12}  # server.c, set_guards()
+KEPT = "higher limit kept", ("slow", "restart")
+UNDONE = "higher limit undone", ("saturated", "restart", "hang")
 FLOOR_MS = 5.0  # p99 below this is noise of a machine that also runs the load
 
 
@@ -55,16 +60,10 @@ def p99(us):
     return us[min(len(us) - 1, len(us) * 99 // 100)] / 1000 if us else 0.0
 
 
-def stats(path):
-    """Peaks of each handler, and limits of each guard, from the server's /stats page."""
-    peaks, limits = {}, {}
-    for line in open(path):
-        word = line.split()
-        if word[0] == "peak":
-            peaks[word[1].strip("/")] = int(word[2])
-        elif word[0] == "guard":
-            limits[word[1]] = dict(zip(word[2::2], word[3::2]))["limit"]
-    return peaks, limits
+def peaks_of(path):
+    """Of each handler, from the server's /stats page."""
+    words = [line.split() for line in open(path)]
+    return {word[1].strip("/"): int(word[2]) for word in words if word[0] == "peak"}
 
 
 def log_of(directory):
@@ -97,22 +96,25 @@ def table(runs):
 
 
 def stuck_report(log):
-    """The first report of a stuck /report call in the scene `hang`, with its indented stack."""
-    lines = log.get("hang", [])
+    """The report of the most stuck /report calls in the scene `hang`: a line and its stack.
+
+    warn stuck: shop.report: 8 calls inside for over 1.5 s (oldest 1.5 s) at server.c:104 ...
+    warn   #0 ...
+    """
+    best, most, lines = [], 0, log.get("hang", [])
     for i, line in enumerate(lines):
-        if "shop.report" in line and "server.c:" in line:
-            end = i + 1
-            while end < len(lines) and (lines[end].startswith((" ", "\t")) or "#" in lines[end]):
-                end += 1
-            return lines[i:end]
-    return []
+        head = re.match(r"\w+ stuck: shop\.report: (\d+) calls? inside", line)
+        if head and int(head[1]) > most:
+            most = int(head[1])
+            best = [line] + list(itertools.takewhile(lambda s: re.match(r"\w+   ", s), lines[i + 1:]))
+    return best
 
 
 def event(log, text, scenes):
-    """The first event of /report with this text in one of these scenes."""
+    """The first event of /report with this text, in the first of these scenes that has one."""
     for scene in scenes:
         for line in log.get(scene, []):
-            if "shop.report" in line and text in line:
+            if f" shop.report: {text}: " in line:
                 return f"{scene}: {line}"
     return None
 
@@ -128,16 +130,19 @@ def verdicts(runs, log):
             if scene in ("hang", "flood"):
                 share = 100 * off.goodput / quiet["off"][handler].goodput
                 yield share < 20, f"{scene}, without guards: /{handler} dies ({share:.0f} % of its quiet goodput)"
-            bound = max(2 * quiet["on"][handler].typical_p99, FLOOR_MS)
+            p99s = quiet["on"][handler].typical_p99, runs["on"][scene][2][handler].typical_p99
             share = 100 * on.goodput / quiet["on"][handler].goodput
             if scene != "quiet":
-                yield (on.typical_p99 <= bound and share > 80,
-                       f"{scene}, with guards: /{handler} lives ({share:.0f} % of its quiet goodput, "
-                       f"p99 {on.typical_p99:.1f} ms, bound {bound:.1f} ms)")
+                yield (on.typical_p99 <= max(2 * p99s[0], 2 * p99s[1], FLOOR_MS) and share > 80,
+                       f"{scene}, with guards: /{handler} lives ({share:.0f} % of its quiet goodput; p99 "
+                       f"{on.typical_p99:.1f} ms; quiet {p99s[0]:.1f}, idle server {p99s[1]:.1f})")
+    for handler, limit in AT_MOST.items():
+        peak = max(peaks[handler] for _, peaks, _ in runs["on"].values())
+        yield peak <= limit, f"with guards: never more than {limit} requests inside /{handler} (peak {peak})"
     yield bool(stuck_report(log)), "hang, with guards: the log tells where /report is stuck"
     if "restart" in runs["on"]:
-        yield bool(event(log, "kept", ("restart", "slow"))), "a higher limit that helped was kept"
-        yield bool(event(log, "undone", ("saturated", "hang"))), "a higher limit that did not help was undone"
+        yield bool(event(log, *KEPT)), "a higher limit that helped was kept"
+        yield bool(event(log, *UNDONE)), "a higher limit that did not help was undone"
 
 
 def main(top):
@@ -147,19 +152,22 @@ def main(top):
         for scene in SCENES:
             path = os.path.join(top, mode, scene)
             if os.path.isdir(path):
-                peaks, limits = stats(os.path.join(path, "stats"))
-                loads = {h: Load(os.path.join(path, h)) for h in HANDLERS}
-                runs[mode][scene] = loads, peaks, limits
+                peaks = peaks_of(os.path.join(path, "stats"))
+                loads = {h: Load(os.path.join(path, "server-" + h)) for h in HANDLERS}
+                idle = {h: Load(os.path.join(path, "idle-" + h)) for h in ("fast", "stock")}
+                runs[mode][scene] = loads, peaks, idle
     log = log_of(os.path.join(top, "on"))
     table(runs)
     print("\nThe server's log on the hanging dependency:\n")
     print("\n".join("    " + line for line in stuck_report(log)) or "    (nothing)")
-    print("\nand on its limit for /report:\n")
-    for text, scenes in (("kept", ("restart", "slow")), ("undone", ("saturated", "hang"))):
-        print("    " + (event(log, text, scenes) or "(nothing)"))
-    print("\nWas it all seen? (Here p99 is the median of the p99s of each half second of the scene, so that")
-    print("moments in which the machine had other things to do do not decide; bound: twice the quiet p99,")
-    print(f"at least {FLOOR_MS:.0f} ms.)\n")
+    if "restart" in runs["on"]:
+        print("\nand on its limit for /report:\n")
+        for text, scenes in (KEPT, UNDONE):
+            print("    " + (event(log, text, scenes) or f"({text}: no such event)"))
+    print("\nWas it all seen? Here p99 is the median of the p99s of each half second of the scene, so that")
+    print("moments in which the machine had other things to do do not decide. It must stay within twice")
+    print("the quiet p99. On a machine that is busy otherwise: within twice what a second, idle server")
+    print(f"showed for the same requests in the same seconds. {FLOOR_MS:.0f} ms are always good enough.\n")
     failed = 0
     for seen, what in verdicts(runs, log):
         failed += not seen

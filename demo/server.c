@@ -242,7 +242,8 @@ static struct fc *start_guards(FILE *log, int on)
 		fprintf(stderr, "server: no guards: %s\n", fc_status_text(rc));
 		return NULL;
 	}
-	fc_off_set(fc, !on);
+	if (!on) /* FCGUARD_OFF=1 in the environment does the same */
+		fc_off_set(fc, 1);
 	return fc;
 }
 

@@ -6,7 +6,10 @@
  * decides the limit.
  *
  *   full       the limit is reached. If health is good and the pile-up is not made of overdue calls
- *              (half of those inside), the limit doubles, up to expand * cap.
+ *              (half of those inside), the limit doubles, up to expand * cap. Not before it has been
+ *              reached again and again for 0.5 s and 2 * p90: what completes meanwhile is what this
+ *              limit is good for, and what the step is compared with. (Completions before a rush, or
+ *              of an idle time, are fewer under any limit.) With expand_keep health, at once.
  *   judge      a step stays only if completions per second rose over the window that follows it:
  *              more than 5 % and more than two standard deviations of a count (sqrt n) above the
  *              window before. Else it is undone and not tried again for 10 windows. With
@@ -20,7 +23,7 @@
  *
  * Units.   completions per second; times in ns on the context's clock. Times are arguments.
  * Bounds.  cap <= limit <= expand * cap at any time; one step per window, so from cap to 4 * cap
- *          takes two windows; the first step comes with the first refusal of a check (10 ms).
+ *          takes three; the first step comes 0.5 s, or a window of slow calls, after the first refusal.
  * Cost.    full: some us, one caller each check_every; tick: some us each 250 ms. Nothing per call.
  * Source.  our own; compare Netflix's Gradient2 and failsafe-go's correlation of throughput and
  *          limit.
@@ -48,11 +51,12 @@ struct cap_state {
 	uint64_t judge_at;      /* when its window ends */
 	uint64_t step_at;       /* when it began */
 	uint64_t step_count;    /* completions then */
-	uint64_t rate_before;   /* completions per second before it */
+	double rate_before;     /* completions per second before it; slow calls make less than one */
 	uint64_t quiet_until;   /* no step before */
 	uint64_t window_at;     /* start of the running window */
-	uint64_t window_count;  /* completions then */
-	uint64_t rate;          /* completions per second of the last whole window */
+	uint64_t full_at;       /* the limit has been reached again and again since; 0: it is not */
+	uint64_t full_count;    /* completions then */
+	uint64_t full_last;     /* last time it was */
 	uint64_t window_ns;
 	uint64_t low_since;     /* demand has been low since; 0: it is not */
 	uint32_t denied;        /* what was told last: enum fc_denied, and the limit */
@@ -75,9 +79,9 @@ static void give(struct cap_state *s)
 	__atomic_store_n(&s->busy, 0, __ATOMIC_RELEASE);
 }
 
-static uint64_t per_second(uint64_t count, uint64_t ns)
+static double per_second(uint64_t count, uint64_t ns)
 {
-	return ns ? (uint64_t)((double)count * 1e9 / (double)ns + 0.5) : 0;
+	return ns ? (double)count * 1e9 / (double)ns : 0;
 }
 
 static uint64_t since(uint64_t now, uint64_t then)
@@ -96,7 +100,6 @@ static void begin_window(struct fc_call *c, struct cap_state *s)
 {
 	(void)fc_iface_hist(c->iface, &s->hist);
 	s->window_at = c->now_ns;
-	s->window_count = fc_completed(c->iface);
 }
 
 /* The length of a window by the latency seen in the last one. */
@@ -112,28 +115,52 @@ static uint64_t window_length(struct fc_call *c, const struct cap_state *s)
 	return ns < WINDOW_MIN_NS ? WINDOW_MIN_NS : ns > WINDOW_MAX_NS ? WINDOW_MAX_NS : ns;
 }
 
+/* What was to come at a time of the clock as it was comes a window from now at the latest. */
+static void clock_went_back(struct fc_call *c, struct cap_state *s)
+{
+	uint64_t quiet = c->now_ns + QUIET_WINDOWS * s->window_ns;
+
+	if (s->before) {
+		s->step_at = c->now_ns;
+		s->step_count = fc_completed(c->iface);
+		s->judge_at = c->now_ns + s->window_ns;
+	}
+	s->quiet_until = s->quiet_until < quiet ? s->quiet_until : quiet;
+	s->full_at = s->low_since = 0;
+}
+
 /* Close the running window when its time is over. */
 static void roll_window(struct fc_call *c, struct cap_state *s)
 {
-	if (s->window_at == 0 || c->now_ns < s->window_at) {
+	if (s->window_at == 0 || c->now_ns + s->window_ns < s->window_at) {
+		clock_went_back(c, s);
 		begin_window(c, s);
 		s->window_ns = WINDOW_MIN_NS;
 	}
 	if (since(c->now_ns, s->window_at) < s->window_ns)
 		return;
-	s->rate = per_second(fc_completed(c->iface) - s->window_count, since(c->now_ns, s->window_at));
 	s->window_ns = window_length(c, s);
 	begin_window(c, s);
 }
 
-/* Completions per second until now: of the running window if it is long enough to tell. */
-static uint64_t rate_now(struct fc_call *c, const struct cap_state *s)
+/* The limit is reached: now, and for how long. */
+static void note_full(struct fc_call *c, struct cap_state *s)
 {
-	uint64_t ns = since(c->now_ns, s->window_at);
+	if (s->full_at == 0 || since(c->now_ns, s->full_last) > s->window_ns) {
+		s->full_at = c->now_ns | 1;
+		s->full_count = fc_completed(c->iface);
+	}
+	s->full_last = c->now_ns;
+}
 
-	if (ns < s->window_ns / 2)
-		return s->rate;
-	return per_second(fc_completed(c->iface) - s->window_count, ns);
+/* For long enough to know what this limit is good for? */
+static int full_for_long(const struct fc_call *c, const struct cap_state *s)
+{
+	const struct fc_cap_conf *conf = c->conf;
+	uint64_t enough = s->window_ns > WINDOW_MIN_NS ? s->window_ns : WINDOW_MIN_NS / 2;
+
+	return conf->expand_keep == FC_EXPAND_KEEP_HEALTH ||
+	       (since(c->now_ns, s->full_at) >= enough && fc_completed(c->iface) > s->full_count);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------- */
@@ -163,7 +190,8 @@ static int step_up(struct fc_call *c, struct cap_state *s, uint32_t limit)
 {
 	uint32_t next = limit * 2 < at_most(c->conf) ? limit * 2 : at_most(c->conf);
 
-	s->rate_before = rate_now(c, s);
+	s->rate_before = per_second(fc_completed(c->iface) - s->full_count, since(c->now_ns, s->full_at));
+	s->full_at = 0;
 	s->window_ns = window_length(c, s);
 	if (fc_limit_set(c->iface, next) < 0) {
 		fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, FC_DENIED_MEMORY);
@@ -180,33 +208,35 @@ static int step_up(struct fc_call *c, struct cap_state *s, uint32_t limit)
 	return 1;
 }
 
-/* Did completions rise by more than noise? Both counts are over one window. */
-static int rose(uint64_t before, uint64_t after, uint64_t ns)
+/* Did completions rise by more than noise? In counts of the step's window. */
+static int rose(double before, double after, uint64_t ns)
 {
-	uint64_t n = (uint64_t)((double)before * (double)ns / 1e9), more, margin = 0;
+	double n = before * (double)ns / 1e9, more = (after - before) * (double)ns / 1e9;
 
-	if (after <= before)
-		return 0;
-	more = (uint64_t)((double)(after - before) * (double)ns / 1e9);
-	while (margin * margin < 4 * n)
-		margin++; /* 2 * sqrt(n); n is the count of a window, the loop some thousand turns at most */
-	return more > margin && more * 1000 > n * RISE_PERMILLE;
+	return more > 0 && more * more > 4 * n && more * 1000 > n * RISE_PERMILLE; /* 2 * sqrt(n) */
+}
+
+static void note_judged(struct fc_call *c, const struct cap_state *s, int event, double after)
+{
+	fc_event_note(c->iface, event, (uint64_t)(s->rate_before + 0.5), (uint64_t)(after + 0.5));
 }
 
 static void judge(struct fc_call *c, struct cap_state *s)
 {
 	const struct fc_cap_conf *conf = c->conf;
-	uint64_t ns = since(c->now_ns, s->step_at), after = per_second(fc_completed(c->iface) - s->step_count, ns);
-	uint32_t before = s->before;
+	uint64_t ns = since(c->now_ns, s->step_at);
+	double after = per_second(fc_completed(c->iface) - s->step_count, ns);
+	uint32_t before = s->before > conf->cap ? s->before : conf->cap;
 
 	s->before = 0;
 	if (conf->expand_keep == FC_EXPAND_KEEP_HEALTH || rose(s->rate_before, after, ns)) {
-		fc_event_note(c->iface, FC_EVENT_EXPAND_KEPT, s->rate_before, after);
+		note_judged(c, s, FC_EVENT_EXPAND_KEPT, after);
 		return;
 	}
 	s->quiet_until = c->now_ns + QUIET_WINDOWS * s->window_ns;
-	(void)fc_limit_set(c->iface, before > conf->cap ? before : conf->cap);
-	fc_event_note(c->iface, FC_EVENT_EXPAND_UNDONE, s->rate_before, after);
+	if (before < fc_limit_get(c->iface)) /* else it was lowered by hand meanwhile */
+		(void)fc_limit_set(c->iface, before);
+	note_judged(c, s, FC_EVENT_EXPAND_UNDONE, after);
 }
 
 static void back_to_cap(struct fc_call *c, struct cap_state *s, uint32_t limit, int event)
@@ -258,10 +288,11 @@ static int cap_full(struct fc_call *c)
 	if (!take(s))
 		return 0;
 	roll_window(c, s);
+	note_full(c, s);
 	why = denied(c, s, limit);
-	if (why == 0)
+	if (why == 0 && full_for_long(c, s))
 		raised = step_up(c, s, limit);
-	else
+	else if (why != 0)
 		note_denied(c, s, limit, why);
 	give(s);
 	return raised;

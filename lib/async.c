@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* async.c - see async.h. */
 #include <errno.h>
+#include <unistd.h>
 
 #include "async.h"
 #include "chain.h"
@@ -27,7 +28,7 @@ struct later {
 	struct fc_entry *e;
 	fc_grant_fn fn;
 	void *arg;
-	const void *pc;
+	uint64_t pc;
 	int reason; /* of a refusal at the end */
 	struct fc_ctx ctx;
 	struct fc_label labels[LABELS_MAX];
@@ -163,7 +164,7 @@ int fc_enter_async(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *
 	if (!e || !fci_iface_ok(f) || !fn)
 		return -EINVAL;
 	w.self = fci_thread_self();
-	w.here = (struct fci_here){ __builtin_frame_address(0), __builtin_return_address(0) };
+	w.here = FCI_HERE;
 	a = async_of(f);
 	rc = fci_enter_way(&w, ctx);
 	return rc == FC_PENDING ? wait_for(&w, a, fn, arg) : rc;
@@ -239,7 +240,7 @@ static void deliver(struct fc_entry *e, const struct fc_entry *from)
 static void end_wait(struct fc_iface *f, uint32_t node, struct later *l, uint64_t now)
 {
 	struct fc_entry entered = FC_ENTRY_INIT, moved = FC_ENTRY_INIT;
-	struct fci_way w = { .e = &entered, .f = f, .here = { NULL, l->pc }, .self = fci_thread_self(), .ctx = l->ctx, .now = now };
+	struct fci_way w = { .e = &entered, .f = f, .here = { .pc = l->pc }, .self = fci_thread_self(), .ctx = l->ctx, .now = now };
 	int granted, rc;
 
 	w.ctx.labels = l->ctx.n_labels ? l->labels : NULL;
@@ -276,11 +277,13 @@ static int poll_iface(struct fci_async *a, uint64_t now)
 int fc_async_poll(struct fc *fc)
 {
 	struct fci_async *a;
-	uint64_t now;
+	uint64_t now, count;
 	int n = 0;
 
 	if (!fci_fc_ok(fc))
 		return -EINVAL;
+	if (fc->tick_fd >= 0)
+		(void)!read(fc->tick_fd, &count, sizeof(count)); /* before the look: a later grant wakes again */
 	now = fci_clock_now(&fc->clock);
 	/* A1 -> R1; X2 -> X1: SC, see pend. */
 	for (a = atomic_load_explicit(&fc->async, FCI_ACQ); a; a = a->next)
@@ -322,12 +325,12 @@ void fci_async_free(struct fc_iface *f)
 
 void fci_async_fork_child(struct fc *fc)
 {
-	/* N7: alone in the child. A new generation, so that no entry's word fits any more. */
+	/* N7: alone in the child. What is EMPTY fits no entry's word, nor will its next generation. */
 	for (struct fci_async *a = atomic_load_explicit(&fc->async, FCI_RLX); a; a = a->next) {
 		for (uint32_t i = 0; i < a->n; i++) {
 			uint64_t state = atomic_load_explicit(&a->el[i].state, FCI_RLX);
 
-			atomic_store_explicit(&a->el[i].state, AS(state, EMPTY) + GENERATION, FCI_RLX);
+			atomic_store_explicit(&a->el[i].state, AS(state, EMPTY), FCI_RLX);
 		}
 		/* N7: as above. */
 		atomic_store_explicit(&a->pending, 0, FCI_RLX);

@@ -142,6 +142,7 @@ static struct fci_writeoff *prepare(struct fc_iface *f, const struct fci_view *v
 		atomic_store_explicit(&w->frame, v->frame, FCI_RLX);
 		atomic_store_explicit(&w->meta, v->meta, FCI_RLX);
 		atomic_store_explicit(&w->tag, v->tag, FCI_RLX);
+		atomic_store_explicit(&w->resv[1], v->word, FCI_RLX);
 		return w;
 	}
 	return NULL;
@@ -206,7 +207,7 @@ int fci_writeoff_view(const struct fc_iface *f, uint32_t i, struct fci_view *v)
 	v->meta = atomic_load_explicit(&w->meta, FCI_ACQ);
 	v->tag = atomic_load_explicit(&w->tag, FCI_ACQ);
 	v->slot = KEY_SLOT(k);
-	v->word = FCI_WORD(KEY_GEN(k), fci_me(f) >> 3, FCI_BUSY);
+	v->word = atomic_load_explicit(&w->resv[1], FCI_ACQ);
 	v->tid = (uint32_t)who;
 	v->site = (uint32_t)(who >> 32);
 	/* N3: ordered by A3. */

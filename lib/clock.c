@@ -79,11 +79,11 @@ void fci_clock_init(struct fci_clock *c, uint32_t kind)
 	atomic_store_explicit(&c->tsc_ok, 1, FCI_RLX);
 }
 
+/* N1, N3: this thread is the only writer. */
 uint64_t fci_clock_calibrate(struct fci_clock *c)
 {
 	uint64_t tsc, ns, old_tsc, old_ns, old_mult, mult, ppm;
 
-	/* N3, N1: this thread is the only writer. */
 	if (!atomic_load_explicit(&c->tsc_ok, FCI_RLX))
 		return 0;
 	read_pair(&tsc, &ns);

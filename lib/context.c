@@ -155,7 +155,7 @@ static void fill_opts(struct fc *fc, const struct fc_opts *o)
 	fc->max_reports_per_min = o->max_reports_per_min ? o->max_reports_per_min : REPORTS_PER_MIN;
 	fc->recorder_slots = o->recorder_slots ? o->recorder_slots : RECORDER_SLOTS;
 	fc->owner = 1;
-	fc->tick_fd = -1;
+	fc->tick_fd = fc->thread_fd = -1;
 	/* N4: a number. */
 	fc->serial = atomic_fetch_add_explicit(&serials, 1, FCI_RLX);
 }
@@ -216,6 +216,20 @@ static size_t ifaces_bytes(const struct fc *fc)
 	return (size_t)fc->head->max_ifaces * sizeof(struct fc_iface *);
 }
 
+static void make_fds(struct fc *fc)
+{
+	fc->tick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	fc->thread_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+static void close_fds(struct fc *fc)
+{
+	if (fc->tick_fd >= 0)
+		close(fc->tick_fd);
+	if (fc->thread_fd >= 0)
+		close(fc->thread_fd);
+}
+
 /* Everything that may fail, in order; fc_destroy() undoes what is there. */
 static int make_parts(struct fc *fc, const struct fc_opts *o)
 {
@@ -234,7 +248,7 @@ static int make_parts(struct fc *fc, const struct fc_opts *o)
 	rc = rc < 0 ? rc : fci_stuck_create(fc);
 	rc = rc < 0 ? rc : fci_health_init(&fc->health, o->health);
 	fc->has_health = rc == 0;
-	fc->tick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	make_fds(fc);
 	return rc;
 }
 
@@ -303,18 +317,21 @@ static void free_parts(struct fc *fc)
 	fci_system_free(fc);
 	fci_stuck_destroy(fc);
 	fci_chain_free_retired(fc);
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
+		fc->ifaces[i]->magic = 0; /* whoever has kept the handle may be told so */
 		fci_iface_free(fc, fc->ifaces[i]);
+	}
 	fci_names_destroy(fc);
 	fci_events_destroy(fc);
 	if (fc->has_health)
 		fci_health_fini(&fc->health);
 	if (fc->ifaces)
 		fci_free(fc, fc->ifaces, ifaces_bytes(fc));
-	if (fc->pass)
+	if (fc->pass) {
+		fc->pass->magic = 0;
 		fci_free(fc, fc->pass, sizeof(*fc->pass));
-	if (fc->tick_fd >= 0)
-		close(fc->tick_fd);
+	}
+	close_fds(fc);
 	if (fc->seg)
 		munmap(fc->seg, fc->seg_bytes);
 }
@@ -356,7 +373,7 @@ static struct fc *stand_in(void)
 	static struct fc_iface pass;
 
 	if (!fc.magic) {
-		fc = (struct fc){ .flags = FC_LOG_STDERR, .on_fault = FC_FAIL_OPEN, .pass = &pass, .tick_fd = -1 };
+		fc = (struct fc){ .flags = FC_LOG_STDERR, .on_fault = FC_FAIL_OPEN, .pass = &pass, .tick_fd = -1, .thread_fd = -1 };
 		fci_iface_pass_init(&pass, &fc);
 		fc.magic = FCI_FC_MAGIC;
 	}
@@ -555,9 +572,8 @@ static void fork_child_in(struct fc *fc)
 	fci_events_reset(fc);
 	fci_stuck_fork_child(fc);
 	fci_async_fork_child(fc);
-	if (fc->tick_fd >= 0)
-		close(fc->tick_fd); /* the parent's would wake the parent */
-	fc->tick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	close_fds(fc); /* the parent's would wake the parent */
+	make_fds(fc);
 }
 
 void fci_context_fork_child(void)

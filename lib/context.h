@@ -39,12 +39,13 @@ struct fc_iface {
 	struct fci_group *groups;
 	fci_a64 *words;            /* extent 0 */
 	struct fci_record *records;
-	uint32_t group_mask, group_bits;
+	uint32_t group_mask;
 	uint32_t slots0;           /* slots of extent 0 */
-	uint32_t t_words;          /* words of T beyond the gate's */
+	fci_a32 owner;             /* process number shifted into place; changes at fork only */
+	uint32_t serial;           /* of the context, for call sites */
 
-	FCI_ALIGNED fci_a32 owner; /* process number shifted into place; changes at fork only */
-	fci_a32 exact;             /* 1: latency of every call */
+	FCI_ALIGNED fci_a32 exact; /* enum fc_latency_mode, 0: sampled */
+	uint32_t t_words;          /* words of T beyond the gate's */
 	struct fci_chain *_Atomic chain; /* newest; NULL: cap alone. chain.c */
 	struct fci_percpu counters; /* base points at this interface's block in row 0 */
 	uint64_t t0_none;          /* gate.t0 when no hint of it is set */
@@ -52,7 +53,7 @@ struct fc_iface {
 
 	FCI_ALIGNED struct fc *fc;
 	struct fci_block *block;
-	uint64_t serial;           /* of the context, for call sites */
+	uint32_t group_bits;
 	uint32_t pass_through;     /* 1: no interface behind it: on_fault decides */
 	int32_t fault;             /* pass-through: the errno that made it */
 	/* Extents as attached, for slots beyond extent 0; n grows. A1 -> R1 in extents. */
@@ -103,7 +104,8 @@ struct fc {
 	fci_a64 ticked_ns;          /* when fc_tick last ended; 0 never */
 	fci_a32 idle;               /* 1: housekeeping sleeps until somebody calls fci_wake */
 	fci_a64 ticks, reports_suppressed, events_suppressed;
-	int tick_fd;                /* eventfd, -1 none */
+	int tick_fd;                /* eventfd for the program's loop, -1 none */
+	int thread_fd;              /* eventfd for the library's thread, -1 none */
 	uint32_t tick_cursor;
 	struct fci_health health;
 	int has_health;

@@ -64,7 +64,7 @@ void fc_undrain(struct fc *fc)
 
 	if (!fci_fc_ok(fc) || !fc->seg)
 		return;
-	/* N1. */
+	/* N1: a switch. */
 	atomic_store_explicit(&fc->draining, 0, FCI_SC);
 	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
 		fci_gate_set(f, 0, FCI_GATE_DRAINING);

@@ -21,12 +21,9 @@
 
 /* ---- refusing ---------------------------------------------------------------------------------- */
 
-int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
-               uint64_t limit, uint64_t retry_after_ns, uint64_t now)
+FCI_INLINE void fill_decision(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
+                              uint64_t limit, uint64_t retry_after_ns)
 {
-	uint32_t class = (uint32_t)reason < FC_STATS_REASONS ? (uint32_t)reason : FC_REFUSED_CUSTOM;
-
-	fci_count(f, class, 1);
 	e->word_ = 0;
 	e->iface_ = f;
 	e->start_ = observed;
@@ -34,10 +31,52 @@ int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *r
 	e->data_[0] = limit;
 	e->data_[1] = retry_after_ns;
 	e->data_[2] = (uint64_t)(uintptr_t)rule;
+}
+
+/* One of some is recorded. */
+FCI_INLINE int sampled(struct fc_iface *f)
+{
 	/* N1: a rate of sampling. */
-	if (fci_unlikely(++fci_self.sample * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample_refused, FCI_RLX)))
+	return ++fci_self.sample * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample_refused, FCI_RLX);
+}
+
+FCI_NOINLINE int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
+                            uint64_t limit, uint64_t retry_after_ns, uint64_t now)
+{
+	uint32_t class = (uint32_t)reason < FC_STATS_REASONS ? (uint32_t)reason : FC_REFUSED_CUSTOM;
+
+	fill_decision(e, f, reason, rule, observed, limit, retry_after_ns);
+	fci_count(f, class, 1);
+	if (sampled(f))
 		fci_sampled(f, reason, limit, now);
 	return reason;
+}
+
+static FCI_COLD int refuse_cap_sampled(struct fc_iface *f, uint32_t limit, uint64_t now)
+{
+	fci_count(f, FC_REFUSED_CAP, 1);
+	fci_sampled(f, FC_REFUSED_CAP, limit, now);
+	return FC_REFUSED_CAP;
+}
+
+/* The commonest refusal, kept short. */
+FCI_NOINLINE int fci_enter_full(struct fc_entry *e, struct fc_iface *f, struct fc_site *site)
+{
+	uint64_t now, gate;
+
+	now = fci_now(f);
+	/* A2 -> X3 (fci_gate_set): a refusal under the limit of this moment. */
+	gate = atomic_load_explicit(&f->gate->word, FCI_ACQ);
+	/* N4: a hint when to check, the check itself is won by a CAS; and advice. */
+	if (fci_unlikely((gate & (FCI_GATE_ON_FULL | FCI_GATE_ON_ENTER)) ||
+	                 now >= atomic_load_explicit(&f->gate->next_check, FCI_RLX)))
+		return fci_enter_long(e, f, NULL, site);
+	fill_decision(e, f, FC_REFUSED_CAP, "cap", FCI_GATE_LIMIT(gate), FCI_GATE_LIMIT(gate),
+	              atomic_load_explicit(&f->gate->retry_after_ns, FCI_RLX));
+	if (fci_unlikely(sampled(f)))
+		return refuse_cap_sampled(f, FCI_GATE_LIMIT(gate), now);
+	fci_count(f, FC_REFUSED_CAP, 1);
+	return FC_REFUSED_CAP;
 }
 
 /* Let a call through that the queue does not know: the exit has nothing to give back. */
@@ -141,7 +180,7 @@ static int claim_once(struct fci_way *w, int any_rank)
 	/* A2 -> X3 (fci_gate_set): SC; read again after the claim. */
 	w->gate = atomic_load_explicit(&f->gate->word, FCI_SC);
 	if (any_rank)
-		rc = fci_find(f, fci_cpu_hint(&f->counters) & f->group_mask, w->gate, 1, &w->claim);
+		rc = fci_find(f, fci_cpu_hint(w->self) & f->group_mask, w->gate, 1, &w->claim);
 	else
 		rc = fci_claim_counted(f, w->gate, &w->claim);
 	if (rc != FCI_GOT || w->ctx.weight == 1)
@@ -165,6 +204,16 @@ static int claim(struct fci_way *w, int any_rank)
 	return rc;
 }
 
+/* Dry run: a place over the limit, so that the call is tracked; more of them when none is left. */
+static int claim_over(struct fci_way *w)
+{
+	int rc = claim(w, 1);
+
+	if (rc == FCI_FULL && fci_slots(w->f) < FCI_OBSERVED_MAX && fci_extents_grow(w->f, fci_slots(w->f) * 2) == 0)
+		rc = claim(w, 1);
+	return rc;
+}
+
 /* No place: purge, expand, grow, or let it be. FCI_GOT when the way has a place now. */
 static int claim_harder(struct fci_way *w)
 {
@@ -176,8 +225,7 @@ static int claim_harder(struct fci_way *w)
 		return FCI_GOT;
 	if (w->gate & FCI_GATE_DRY_RUN) {
 		fci_count(f, FCI_C_WOULD_REFUSE, 1);
-		w->over = 1;
-		return claim(w, 1);
+		return claim_over(w);
 	}
 	if ((w->gate & FCI_GATE_WAITS) && w->ctx.weight == 1)
 		return w->async ? FC_PENDING : fci_wait(w);
@@ -218,7 +266,7 @@ static void fill_record(struct fci_way *w, uint64_t frame, uint32_t flags)
 	if (w->ctx.request_id)
 		flags |= FCI_META_TAG;
 	atomic_store_explicit(&r->start, w->now, FCI_RLX);
-	atomic_store_explicit(&r->who, (uint64_t)fci_site_id(w->f, w->site) << 32 | atomic_load_explicit(&w->self->tid, FCI_RLX), FCI_RLX);
+	atomic_store_explicit(&r->who, fci_site_id(w->f, w->site) | atomic_load_explicit(&w->self->tid, FCI_RLX), FCI_RLX);
 	atomic_store_explicit(&r->frame, frame, FCI_RLX);
 	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx.weight | flags, w->ctx.stuck_after_ns / 1000000), FCI_RLX);
 	atomic_store_explicit(&r->tag, w->ctx.request_id, FCI_RLX);
@@ -242,8 +290,8 @@ static void fill_entry(struct fci_way *w, uint64_t busy, uint64_t sp)
 	e->slot_ = w->claim.slot;
 	e->verdict_ = 0;
 	e->meta_ = flags | (uint64_t)(uint32_t)((uintptr_t)e - sp) << 32;
-	e->data_[0] = (uint64_t)(uintptr_t)w->here.pc;
-	e->data_[1] = fci_here_bp(&w->here);
+	e->data_[0] = w->here.pc;
+	e->data_[1] = w->here.bp;
 	e->data_[2] = w->ctx.deadline_ns;
 	/* N6: last, as in entry.c. */
 	__atomic_store_n(&e->word_, busy, __ATOMIC_RELAXED);
@@ -253,7 +301,7 @@ int fci_admit(struct fci_way *w)
 {
 	struct fc_iface *f = w->f;
 	struct fci_record *r = fci_record(f, w->claim.slot);
-	uint64_t busy = w->claim.word | fci_me(f) | FCI_BUSY, sp = fci_here_sp(&w->here), frame;
+	uint64_t busy = w->claim.word | fci_me(f) | FCI_BUSY, sp = w->here.sp, frame;
 	uint64_t seq = w->self->seq += FCI_SEQ_ONE;
 	int pre = w->chain && w->chain->has_pre, rc;
 
@@ -279,7 +327,7 @@ int fci_admit(struct fci_way *w)
 	w->self->held++;
 	fill_entry(w, busy, sp);
 	/* N8: a rate of sampling. */
-	if (FCI_GEN(w->claim.word) * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample, FCI_RLX))
+	if (w->claim.word * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample, FCI_RLX))
 		fci_sample_start(w->e, f, w->now);
 	return 0;
 }
@@ -349,17 +397,17 @@ int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx)
 }
 
 FCI_NOINLINE int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx,
-                                struct fc_site *site, struct fci_here here)
+                                struct fc_site *site)
 {
-	struct fci_way w = { .e = e, .f = f, .site = site, .here = here, .self = fci_thread_self() };
+	struct fci_way w = { .e = e, .f = f, .site = site, .here = fci_here_get(e), .self = fci_thread_self() };
 
 	return fci_enter_way(&w, ctx);
 }
 
-FCI_NOINLINE int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struct fc_site *site,
-                                   struct fci_here here, uint64_t now, const struct fci_claim *c)
+FCI_NOINLINE int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now,
+                                   struct fci_claim c)
 {
-	struct fci_way w = { .e = e, .f = f, .site = site, .here = here, .self = fci_thread_self(), .claim = *c };
+	struct fci_way w = { .e = e, .f = f, .site = site, .here = fci_here_get(e), .self = fci_thread_self(), .claim = c };
 
 	w.ctx = (struct fc_ctx){ .size = sizeof(struct fc_ctx), .weight = 1 };
 	w.now = now;

@@ -22,33 +22,44 @@
 #define FCI_E_WEIGHTED  0x0040u
 #define FCI_E_DETACHED  0x0080u
 #define FCI_E_DEADLINE  0x0100u
-#define FCI_E_ASYNC     0x0200u /* waits for its grant: slot_ is the node */
+#define FCI_E_ASYNC     0x0200u /* waits for its grant: word_ is the state of its element: async.c */
+#define FCI_E_PARKED    0x0400u /* suspended, or was: word_ says which */
 #define FCI_E_SLOW      0xffffu /* any of them: the exit takes the long way */
 #define FCI_E_VER(m_)   ((uint32_t)((m_) >> 16) & 0xffff)
 #define FCI_E_SP(m_)    ((uint32_t)((m_) >> 32))
 
 /* Where the guard stands, for the stack of a stuck call. */
 struct fci_here {
-	const void *frame; /* __builtin_frame_address(0) of the exported function, or NULL */
-	const void *pc;    /* its return address */
+	uint64_t pc; /* return address of the exported function; 0: unknown */
+	uint64_t sp; /* stack pointer after the return; 0: unknown */
+	uint64_t bp; /* frame pointer register of the caller */
 };
 
-/* The caller's stack pointer and frame pointer as they are after the return. On x86-64 the saved
- * frame pointer and the return address are the two words at our frame address; elsewhere the stack
- * pointer is not known, and the frame pointer does. */
-FCI_INLINE uint64_t fci_here_sp(const struct fci_here *h)
-{
+/*
+ * As they are after the return of the exported function that uses this. On x86-64 the saved frame
+ * pointer and the return address are the two words at its frame address; elsewhere the stack pointer
+ * is not known, and the frame pointer does.
+ */
 #if defined(__x86_64__)
-	return h->frame ? (uint64_t)(uintptr_t)h->frame + 16 : 0;
+#define FCI_CALLER_SP ((uint64_t)(uintptr_t)__builtin_frame_address(0) + 16)
 #else
-	(void)h;
-	return 0;
+#define FCI_CALLER_SP 0
 #endif
+#define FCI_HERE                                                                                   \
+	((struct fci_here){ (uint64_t)(uintptr_t)__builtin_return_address(0), FCI_CALLER_SP,       \
+	                    *(const uint64_t *)__builtin_frame_address(0) })
+
+/* Until a call is admitted or refused it waits in the entry. */
+FCI_INLINE void fci_here_put(struct fc_entry *e, struct fci_here here)
+{
+	e->data_[0] = here.pc;
+	e->data_[1] = here.bp;
+	e->data_[2] = here.sp;
 }
 
-FCI_INLINE uint64_t fci_here_bp(const struct fci_here *h)
+FCI_INLINE struct fci_here fci_here_get(const struct fc_entry *e)
 {
-	return h->frame ? *(const uint64_t *)h->frame : 0;
+	return (struct fci_here){ .pc = e->data_[0], .sp = e->data_[2], .bp = e->data_[1] };
 }
 
 /* Everything a way in needs to know of one call. */
@@ -65,12 +76,10 @@ struct fci_way {
 	struct fci_chain *chain;
 	int has_ctx;
 	int async;               /* never blocks: FC_PENDING where it would wait */
-	int over;                /* dry run: over the limit */
 };
 
 /* enter.c: everything but the plain case. */
-int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx,
-                   struct fc_site *site, struct fci_here here);
+int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx, struct fc_site *site);
 /* Refuse: count, record, fill the entry; returns reason (or 0 in a dry run: way->over). */
 int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
                uint64_t limit, uint64_t retry_after_ns, uint64_t now);
@@ -81,6 +90,8 @@ int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx);
 int fci_refuse_full(struct fci_way *w, int waited);
 /* The guard itself cannot decide: on_fault does. */
 int fci_enter_fault(struct fc_entry *e, struct fc_iface *f, int error);
+/* All places are taken, as far as hints tell: refused, cheaply, unless there is more to do. */
+int fci_enter_full(struct fc_entry *e, struct fc_iface *f, struct fc_site *site);
 /* A place was claimed for the way: record, publish, run pre. 0 or a refusal. */
 int fci_admit(struct fci_way *w);
 
@@ -90,7 +101,8 @@ const struct fci_site *fci_site_at(const struct fc *fc, uint32_t id);
 /* Number of a call site in the segment's table; 0 unknown or the table is full. names.c */
 uint32_t fci_site_register(struct fc *fc, struct fc_site *site);
 
-FCI_INLINE uint32_t fci_site_id(const struct fc_iface *f, struct fc_site *site)
+/* The site's number << 32. */
+FCI_INLINE uint64_t fci_site_id(const struct fc_iface *f, struct fc_site *site)
 {
 	uint64_t id;
 
@@ -98,9 +110,9 @@ FCI_INLINE uint32_t fci_site_id(const struct fc_iface *f, struct fc_site *site)
 		return 0;
 	/* N1: number and serial are one word; a stale one is replaced. */
 	id = __atomic_load_n(&site->id_, __ATOMIC_RELAXED);
-	if (fci_likely((id >> 32) == (uint32_t)f->serial))
-		return (uint32_t)id;
-	return fci_site_register(f->fc, site);
+	if (fci_likely((uint32_t)id == f->serial))
+		return id ^ f->serial;
+	return (uint64_t)fci_site_register(f->fc, site) << 32;
 }
 
 /* Scramble a counter so that any fraction of it is spread without a pattern (golden ratio). */

@@ -270,10 +270,19 @@ static int make(struct fc *fc, const char *name, const struct fc_iface_opts *o, 
 	return 0;
 }
 
+/* The same cap again: is what the limit was expanded to still allowed? Then it stays. */
+static int keeps_limit(const struct fc_iface *f, const struct fc_iface_opts *o, uint32_t old)
+{
+	uint32_t limit = fc_limit_get(f);
+
+	return o->cap < FC_CAP_REFUSE_ALL && o->cap == old && limit >= o->cap && limit <= o->cap * o->expand;
+}
+
 /* New numbers for a known interface. fc->setup is held. */
 static int change(struct fc_iface *f, const struct fc_iface_opts *o)
 {
 	uint32_t cap = o->cap >= FC_CAP_REFUSE_ALL ? 0 : o->cap, old = fci_iface_cap(f);
+	uint64_t flags = gate_flags(o);
 	int rc;
 
 	if (o->wait_max > f->n_waiters)
@@ -282,8 +291,13 @@ static int change(struct fc_iface *f, const struct fc_iface_opts *o)
 	if (rc < 0)
 		return full(f->fc, f->name, rc);
 	store_config(f, o, 0);
-	fci_gate_set(f, gate_flags(o), (FCI_GATE_DRY_RUN | FCI_GATE_OFF | FCI_GATE_UNRULED | FCI_GATE_WAITS) & ~gate_flags(o));
-	fci_limit_change(f, limit_of(f, o->cap));
+	/* N3: fc->setup is held: nobody else changes these flags. A dry run may leave calls over the limit:
+	 * whoever counts none of them clears DRAIN. */
+	if (atomic_load_explicit(&f->gate->word, FCI_RLX) & ~flags & FCI_GATE_DRY_RUN)
+		flags |= FCI_GATE_DRAIN;
+	fci_gate_set(f, flags, (FCI_GATE_DRY_RUN | FCI_GATE_OFF | FCI_GATE_UNRULED | FCI_GATE_WAITS) & ~flags);
+	if (!keeps_limit(f, o, old))
+		fci_limit_change(f, limit_of(f, o->cap));
 	if (old != fci_iface_cap(f))
 		fc_event_note(f, FC_EVENT_CAP_CHANGED, old, fci_iface_cap(f));
 	return 0;
@@ -512,12 +526,14 @@ int fci_iface_grow(struct fc_iface *f)
 void fci_iface_pass_init(struct fc_iface *f, struct fc *fc)
 {
 	static struct fci_gate gate = { .word = FCI_GATE_OFF };
+	static struct fci_counters nowhere; /* what its calls count is in fc->pass_calls */
 
 	f->magic = FCI_IFACE_MAGIC;
 	f->gate = &gate;
 	f->fc = fc;
 	f->serial = fc->serial;
 	f->pass_through = 1;
+	f->counters = (struct fci_percpu){ .base = (char *)&nowhere, .ncpus = 1 };
 	snprintf(f->name, sizeof(f->name), "(pass-through)");
 }
 

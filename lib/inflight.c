@@ -275,6 +275,23 @@ static int search_group(struct search *s, uint32_t g)
 	return rc;
 }
 
+/* Dry run, over the limit: hints speak of ranks under it, so look at every line. O(slots). */
+static int search_all(struct search *s)
+{
+	struct fc_iface *f = s->f;
+	/* A1 -> R1 (fci_extents_attach). */
+	uint32_t n = atomic_load_explicit(&f->n_extents, FCI_ACQ);
+
+	for (uint32_t x = 0; x < n; x++)
+		for (uint32_t line = 0; line < f->extent[x].slots / 8; line++) {
+			int rc = probe_line(s, &f->extent[x], line);
+
+			if (rc != FCI_FULL)
+				return rc;
+		}
+	return FCI_FULL;
+}
+
 /*
  * The home group first, then all others whose T says maybe. Two passes, because a slot may have
  * been freed behind us; what both miss was free only after this call's look (I4).
@@ -283,6 +300,8 @@ int fci_find(struct fc_iface *f, uint32_t home, uint64_t gate, int any_rank, str
 {
 	struct search s = { .f = f, .claim = c, .gate = gate, .any_rank = any_rank };
 
+	if (any_rank)
+		return search_all(&s);
 	for (int pass = 0; pass < 2; pass++) {
 		if (fci_full(f))
 			return FCI_FULL;
@@ -399,6 +418,7 @@ void fci_inflight_reset(struct fc_iface *f)
 		if (FCI_LOW(w) != FCI_FREE)
 			atomic_store_explicit(word, FCI_NEXT_FREE(w), FCI_RLX);
 	}
+	/* N8: alone. */
 	atomic_store_explicit(&f->block->resizing, 0, FCI_RLX);
 	atomic_store_explicit(&f->block->rare.lending, 0, FCI_RLX);
 	fci_hints_reset(f);

@@ -120,9 +120,9 @@ FCI_INLINE int fci_claim(struct fc_iface *f, uint32_t cpu, uint64_t gate, struct
 {
 	uint32_t g = cpu & f->group_mask, slot;
 	uint64_t hot, w, now;
+	struct fci_claim far; /* so that *c stays in registers */
+	int rc;
 
-	if (fci_unlikely(fci_full(f)))
-		return FCI_FULL;
 	/* N2: a hint, written by fci_hint with the right rank beside the slot. */
 	hot = atomic_load_explicit(&f->groups[g].hot, FCI_RLX);
 	if (fci_unlikely(hot == 0))
@@ -145,11 +145,14 @@ FCI_INLINE int fci_claim(struct fc_iface *f, uint32_t cpu, uint64_t gate, struct
 			now = atomic_load_explicit(&f->gate->word, FCI_SC);
 			if (fci_likely(now == gate) || !fci_gate_moved(gate, now, (uint32_t)(hot >> 32)))
 				return FCI_GOT;
-			fci_unclaim(f, c);
+			far = *c;
+			fci_unclaim(f, &far);
 			return FCI_CHANGED;
 		}
 	}
-	return fci_find(f, g, gate, 0, c);
+	rc = fci_find(f, g, gate, 0, &far);
+	*c = far;
+	return rc;
 }
 
 /* wait.c: give free places to those who wait; the same if the gate says that somebody does. */

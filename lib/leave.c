@@ -82,8 +82,9 @@ static int leave_parked(struct fc_entry *e, uint64_t meta)
 	/* X1: of two exits one wins; it sees the entry as suspend left it. */
 	if (!__atomic_compare_exchange_n(&e->word_, &word, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return 0;
-	fci_iface_park(f, d.version, -1);
+	fci_count(f, FCI_C_UNDONE, UINT64_MAX); /* the release at its suspension was its exit */
 	finish(f, &d);
+	fci_iface_park(f, d.version, -1);
 	return 1;
 }
 
@@ -122,9 +123,12 @@ FCI_COLD int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, ui
 {
 	struct ending d = { .weight = 1, .start = start };
 
-	/* Only the parent's copy of an entry counts. */
-	if (((uint64_t)FCI_OWNER(word) << 3) != fci_me(f))
+	/* Only the parent's copy of an entry counts; here it was never held. */
+	if (((uint64_t)FCI_OWNER(word) << 3) != fci_me(f)) {
+		if (!(meta & FCI_E_DETACHED))
+			fci_self.held++;
 		return 0;
+	}
 	/* A plain or measured exit comes here too when housekeeping had lent a place for its call. */
 	if (!(meta & FCI_E_SLOW & ~FCI_E_SAMPLED) && fci_release_call(f, slot, word)) {
 		d.measured = (meta & FCI_E_SAMPLED) != 0;
@@ -166,7 +170,7 @@ FCI_NOINLINE void fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint6
 	if (mode == FC_LATENCY_EXACT) {
 		e->meta_ |= FCI_E_SAMPLED;
 		/* N4: a rate: every call comes here, the recorder takes some. */
-		if (fci_likely(FCI_GEN(e->word_) * FCI_SCRAMBLE > atomic_load_explicit(&f->block->rare.sample_exact, FCI_RLX)))
+		if (fci_likely((e->word_ & ~(uint64_t)0xffff) * FCI_SCRAMBLE > atomic_load_explicit(&f->block->rare.sample_exact, FCI_RLX)))
 			return;
 	} else if (mode != FC_LATENCY_OFF) {
 		e->meta_ |= FCI_E_SAMPLED;
@@ -232,7 +236,7 @@ int fc_entry_suspend(struct fc_entry *e)
 	fci_weight_free(f, aux, n_aux, e->slot_, word);
 	fci_count(f, FCI_C_UNDONE, 1); /* its release was no exit */
 	e->slot_ = weight;
-	e->meta_ &= ~(uint64_t)FCI_E_DETACHED & 0xffffffffu;
+	e->meta_ = (e->meta_ & ~(uint64_t)FCI_E_DETACHED & 0xffffffffu) | FCI_E_PARKED;
 	e->word_ = FCI_PARKED;
 	return 0;
 }

@@ -16,8 +16,7 @@ int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, uint64_t st
 void fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now);
 
 /* A claimed slot of an extent: the plain way in, out of line. */
-int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, struct fci_here here,
-                      uint64_t now, const struct fci_claim *c);
+int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now, struct fci_claim c);
 
 /* End somebody else's call: from a view of it, taken while it was inside. Runs post with
  * FC_OUTCOME_ABANDONED. 1 when this caller won. */

@@ -49,7 +49,7 @@ void fci_drain_clear(struct fc_iface *f, uint64_t gate)
 int fci_claim_counted(struct fc_iface *f, uint64_t gate, struct fci_claim *c)
 {
 	uint32_t inside, over;
-	int rc = fci_claim(f, fci_cpu_hint(&f->counters), gate, c);
+	int rc = fci_claim(f, fci_cpu_hint(fci_thread_self()), gate, c);
 
 	if (fci_likely(rc != FCI_GOT || !(gate & FCI_GATE_DRAIN)))
 		return rc;
@@ -143,7 +143,7 @@ static void lend_to(struct fc_iface *f, uint32_t slot, uint64_t w, uint64_t gate
 	struct fci_claim c;
 	uint64_t lent;
 
-	if (fci_claim(f, fci_cpu_hint(&f->counters), gate, &c) != FCI_GOT)
+	if (fci_claim(f, fci_cpu_hint(fci_thread_self()), gate, &c) != FCI_GOT)
 		return;
 	/* N3: R1 publishes it. */
 	atomic_store_explicit(&fci_record(f, c.slot)->tag, FCI_REF(slot, w), FCI_RLX);
@@ -192,7 +192,7 @@ static void lend_all(struct fc_iface *f, uint64_t gate)
 		else if ((FCI_STATE(w) == FCI_BUSY || FCI_STATE(w) == FCI_DETACHED) && fci_rank(f, s) >= limit)
 			lend_to(f, s, w, gate);
 	}
-	/* X2. */
+	/* X2: hand over. */
 	atomic_store_explicit(&f->block->rare.lending, 0, FCI_REL);
 }
 

@@ -8,7 +8,7 @@
 
 #include "inflight.h"
 
-/* Two words of slots that belong to one call: a write-off keeps only 42 bits of the generation. */
+/* Do two words of one slot belong to one call? A write-off keeps only 42 bits of the generation. */
 static inline int fci_same_call(uint64_t a, uint64_t b)
 {
 	return ((FCI_GEN(a) ^ FCI_GEN(b)) & 0x3ffffffffffull) == 0;

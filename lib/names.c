@@ -34,49 +34,47 @@ void __tsan_release(void *addr);
 #define fci_tsan_release(a_) ((void)(a_))
 #endif
 
-struct old_table {
-	struct old_table *next;
+/* In front of each table, in a line of its own: no reader looks at it. */
+struct table {
+	struct table *next; /* of the old ones */
 	size_t bytes;
-	void *ptr;
 };
+#define TABLE_HEAD FCI_CACHELINE
 
 struct fci_names {
 	struct fc *fc;
 	ck_hs_t hs;
-	struct old_table *old;
+	struct table *old;
 };
 
-/* ck_malloc has no argument for its caller: the set being changed, under names_mutex. */
-static pthread_mutex_t names_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct fci_names *current;
+/* ck_malloc has no argument for its caller: the set that this thread is changing. A lock instead would
+ * stay closed in the child of a fork. */
+static __thread struct fci_names *current __attribute__((__tls_model__("initial-exec")));
 
 static void *hs_malloc(size_t bytes)
 {
-	size_t *p = fci_alloc(current->fc, bytes + 64);
+	struct table *t = fci_alloc(current->fc, TABLE_HEAD + bytes);
 
-	if (!p)
+	if (!t)
 		return NULL;
-	*p = bytes;
-	return (char *)p + 64;
+	t->bytes = TABLE_HEAD + bytes;
+	return (char *)t + TABLE_HEAD;
 }
 
 static void hs_free(void *ptr, size_t bytes, bool defer)
 {
-	struct old_table *o;
+	struct table *t;
 
 	(void)bytes;
 	if (!ptr)
 		return;
-	ptr = (char *)ptr - 64;
+	t = (struct table *)(void *)((char *)ptr - TABLE_HEAD);
 	if (!defer) {
-		fci_free(current->fc, ptr, *(size_t *)ptr + 64);
+		fci_free(current->fc, t, t->bytes);
 		return;
 	}
-	o = fci_alloc(current->fc, sizeof(*o));
-	if (!o)
-		return; /* rather lost than freed under a reader */
-	*o = (struct old_table){ .next = current->old, .bytes = *(size_t *)ptr + 64, .ptr = ptr };
-	current->old = o;
+	t->next = current->old;
+	current->old = t;
 }
 
 static struct ck_malloc hs_memory = { .malloc = hs_malloc, .free = hs_free };
@@ -105,11 +103,9 @@ int fci_names_create(struct fc *fc)
 	if (!n)
 		return -ENOMEM;
 	n->fc = fc;
-	pthread_mutex_lock(&names_mutex);
 	current = n;
 	ok = ck_hs_init(&n->hs, CK_HS_MODE_SPMC | CK_HS_MODE_OBJECT, hash_of, same, &hs_memory, 64, 0);
 	current = NULL;
-	pthread_mutex_unlock(&names_mutex);
 	if (!ok) {
 		fci_free(fc, n, sizeof(*n));
 		return -ENOMEM;
@@ -121,20 +117,17 @@ int fci_names_create(struct fc *fc)
 void fci_names_destroy(struct fc *fc)
 {
 	struct fci_names *n = fc->names;
-	struct old_table *o, *next;
+	struct table *t, *next;
 
 	if (!n)
 		return;
-	pthread_mutex_lock(&names_mutex);
 	current = n;
 	ck_hs_destroy(&n->hs);
-	for (o = n->old; o; o = next) {
-		next = o->next;
-		fci_free(fc, o->ptr, o->bytes);
-		fci_free(fc, o, sizeof(*o));
-	}
 	current = NULL;
-	pthread_mutex_unlock(&names_mutex);
+	for (t = n->old; t; t = next) {
+		next = t->next;
+		fci_free(fc, t, t->bytes);
+	}
 	fci_free(fc, n, sizeof(*n));
 	fc->names = NULL;
 }
@@ -160,12 +153,10 @@ int fci_names_add(struct fc *fc, struct fc_iface *f)
 {
 	bool ok;
 
-	pthread_mutex_lock(&names_mutex);
 	current = fc->names;
 	fci_tsan_release(&fc->names->hs);
 	ok = ck_hs_put(&fc->names->hs, hash_of(f->name, 0), f->name);
 	current = NULL;
-	pthread_mutex_unlock(&names_mutex);
 	return ok ? 0 : -ENOMEM;
 }
 
@@ -245,7 +236,8 @@ struct fc_iface *fci_site_iface(struct fc_site *site, const char *name, int lite
 	return literal ? site_remember(site, fc, f) : f;
 }
 
-/* "module.function"; too long is cut, so that a long function name still has a guard. */
+/* "module.function"; too long is cut, between two characters, so that a long function name still has a
+ * guard. */
 struct fc_iface *fci_site_iface_fn(struct fc_site *site, const char *module)
 {
 	struct fc *fc = fc_default();
@@ -263,6 +255,9 @@ struct fc_iface *fci_site_iface_fn(struct fc_site *site, const char *module)
 		dot = strrchr(base, '.');
 		snprintf(name, sizeof(name), "%.*s.%s", dot ? (int)(dot - base) : (int)strlen(base), base, site->func);
 	}
+	/* What the cut left of a character. */
+	for (size_t n = strlen(name); n > 0 && n < sizeof(name) && fci_name_check(name) == -EILSEQ; n--)
+		name[n - 1] = '\0';
 	return site_remember(site, fc, fc_iface_get(fc, name));
 }
 
@@ -299,7 +294,7 @@ uint32_t fci_site_register(struct fc *fc, struct fc_site *site)
 	if (i >= FCI_SITES_MAX)
 		i = 0;
 	/* N2: number and serial are one word. */
-	__atomic_store_n(&site->id_, (uint64_t)(uint32_t)fc->serial << 32 | i, __ATOMIC_RELAXED);
+	__atomic_store_n(&site->id_, (uint64_t)i << 32 | (uint32_t)fc->serial, __ATOMIC_RELAXED);
 	return i;
 }
 

@@ -60,17 +60,10 @@ FCI_INLINE int fci_rseq_usable(void)
 #endif
 }
 
-/* A CPU number below ncpus, as a hint: it may be stale. */
-FCI_INLINE uint32_t fci_cpu_hint(const struct fci_percpu *p)
+/* A CPU number as a hint: it may be stale, or any number; mask it or take it modulo. */
+FCI_INLINE uint32_t fci_cpu_hint(const struct fci_thread *self)
 {
-#if FCI_HAVE_RSEQ
-	if (fci_likely(p->rseq)) {
-		uint32_t cpu = fci_rseq_cpu();
-
-		return fci_likely(cpu < p->ncpus) ? cpu : 0;
-	}
-#endif
-	return fci_thread_cpu_hint(p->ncpus);
+	return *self->cpu_at;
 }
 
 #if FCI_HAVE_RSEQ && defined(__x86_64__)
@@ -111,6 +104,9 @@ moved:
 }
 #endif
 
+/* The same without rseq. */
+void fci_percpu_add_atomic(const struct fci_percpu *p, size_t off, uint64_t n);
+
 /* Add n to the counter at byte offset off of the row of this CPU. */
 FCI_INLINE void fci_percpu_add(const struct fci_percpu *p, size_t off, uint64_t n)
 {
@@ -129,9 +125,7 @@ FCI_INLINE void fci_percpu_add(const struct fci_percpu *p, size_t off, uint64_t 
 		return;
 	}
 #endif
-	/* N: as above; the row is a hint that spreads the traffic. */
-	atomic_fetch_add_explicit((fci_a64 *)(p->base + fci_thread_cpu_hint(p->ncpus) * p->stride + off),
-	                          n, FCI_RLX);
+	fci_percpu_add_atomic(p, off, n);
 }
 
 /* Sum over all rows. */

@@ -62,7 +62,7 @@ static void adapt(fci_a64 *window, fci_a64 *threshold, uint64_t now)
 static void record(struct fc_iface *f, int status, uint64_t detail, uint32_t shift, uint64_t now)
 {
 	struct fc *fc = f->fc;
-	struct row *row = row_at(fc, fci_cpu_hint(&f->counters));
+	struct row *row = row_at(fc, fci_cpu_hint(fci_thread_self()) % fc->percpu.ncpus);
 	/* N2: a place in turn. */
 	uint64_t i = atomic_fetch_add_explicit(&row->head, 1, FCI_RLX);
 	struct fci_decision *d = &row->d[i & (fc->recorder_slots - 1)];
@@ -84,6 +84,8 @@ FCI_NOINLINE void fci_sampled(struct fc_iface *f, int status, uint64_t detail, u
 	fci_a64 *threshold = status ? &f->gate->sample_refused : exact ? &f->block->rare.sample_exact : &f->gate->sample;
 	uint64_t t = atomic_load_explicit(threshold, FCI_RLX);
 
+	if (fci_self.cpu_at == &fci_self.cpu)
+		(void)fci_thread_cpu_refresh(&fci_self);
 	if (!now)
 		now = fci_now(f);
 	record(f, status, detail, (uint32_t)__builtin_clzll(t | 1), now);

@@ -119,9 +119,9 @@ uint64_t fci_capture_hash(const struct fci_capture *c)
 {
 	if (c->standing != FCI_STANDS)
 		return (uint64_t)c->standing;
-	/* Without frames the call they sleep in tells places apart, as far as it goes. */
-	if (c->stack.nframes == 0)
-		return ((uint64_t)(uint32_t)c->info.where.syscall_nr << 32 | c->info.where.running << 8) + 17;
+	/* Without a stack the call they sleep in tells places apart, as far as it goes. */
+	if (c->stack.status == FCI_STACK_NONE)
+		return fci_stack_hash(&c->stack) + (uint32_t)c->info.where.syscall_nr * 2u + c->info.where.running;
 	return fci_stack_hash(&c->stack);
 }
 

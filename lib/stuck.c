@@ -394,6 +394,11 @@ static void take_stack(struct fc *fc, struct work *w, const struct call *c, stru
 	fci_capture(c->f, &c->v, w->unwinder, why_not, ret);
 }
 
+static uint64_t place_of(const struct call *c, const struct fci_capture *capture)
+{
+	return (fci_capture_hash(capture) ^ (uint64_t)c->v.site << 40 ^ c->f->index) * FCI_SCRAMBLE | 1;
+}
+
 /* Take one due call's stack. 0: nothing is due, or it must wait for the next batch. */
 static int gather(struct fc *fc, struct work *w, uint64_t now)
 {
@@ -409,7 +414,7 @@ static int gather(struct fc *fc, struct work *w, uint64_t now)
 		return 1;
 	}
 	take_stack(fc, w, c, &capture);
-	c->place = (fci_capture_hash(&capture) ^ (uint64_t)c->v.site << 40 ^ c->f->index) * FCI_SCRAMBLE | 1;
+	c->place = place_of(c, &capture);
 	held = find_group(w, c->f, c->place) ? 0 : held_until(w, c->place, now);
 	if (held) {
 		c->at = held;
@@ -427,7 +432,8 @@ static int gather(struct fc *fc, struct work *w, uint64_t now)
 struct members {
 	uint32_t count, n_tids;
 	uint64_t oldest, youngest; /* starts */
-	uint32_t tids[TIDS];
+	const struct call *first;  /* the oldest */
+	uint32_t tids[TIDS + 1];
 };
 
 /* A call of the group that is still there. One at least half as old as the oldest goes on in step
@@ -439,9 +445,10 @@ static void count_member(struct call *c, const struct group *g, uint64_t with_ol
 	if (c->at < with_oldest && age >= fci_age(g->v.start, now) / 2)
 		c->at = with_oldest;
 	m->count++;
+	m->first = !m->first || c->v.start < m->first->v.start ? c : m->first;
 	m->oldest = c->v.start < m->oldest ? c->v.start : m->oldest;
 	m->youngest = c->v.start > m->youngest ? c->v.start : m->youngest;
-	if (c->v.tid != g->v.tid && m->n_tids < TIDS)
+	if (m->n_tids <= TIDS)
 		m->tids[m->n_tids++] = c->v.tid;
 }
 
@@ -463,6 +470,22 @@ static void collect(struct work *w, const struct group *g, uint64_t now, struct 
 			count_member(c, g, with_oldest, now, m);
 	}
 	m->count = m->count ? m->count : 1; /* it has left since its stack was taken */
+}
+
+/* The oldest need not have been due, so another one's stack was taken: show its own, if it still
+ * stands in this place. The symbols are the same. */
+static void show_oldest(struct fc *fc, struct work *w, struct group *g, const struct call *first)
+{
+	struct fci_capture capture;
+
+	if (!first || first->v.start >= g->v.start)
+		return;
+	take_stack(fc, w, first, &capture);
+	if (place_of(first, &capture) != g->place)
+		return;
+	g->v = first->v;
+	g->written_off = first->written_off;
+	g->capture = capture;
 }
 
 static int may_report(struct fc *fc, struct fci_stuck *s, uint64_t now)
@@ -509,16 +532,17 @@ static void write_head(const struct group *g, const struct members *m, uint64_t 
 	fci_text_add(t, "\n");
 }
 
-static void write_others(const struct members *m, struct fci_text *t)
+static void write_others(const struct group *g, const struct members *m, struct fci_text *t)
 {
-	if (!m->n_tids)
-		return;
-	fci_text_add(t, "  and thread%s", m->n_tids == 1 ? "" : "s");
-	for (uint32_t i = 0; i < m->n_tids; i++)
-		fci_text_add(t, " %u", m->tids[i]);
-	if (m->count > m->n_tids + 1)
-		fci_text_add(t, " and %u more", m->count - m->n_tids - 1);
-	fci_text_add(t, "\n");
+	uint32_t shown = 0;
+
+	for (uint32_t i = 0; i < m->n_tids && shown < TIDS; i++)
+		if (m->tids[i] != g->v.tid)
+			fci_text_add(t, "%s %u", shown++ ? "" : m->count == 2 ? "  and thread" : "  and threads", m->tids[i]);
+	if (shown && m->count > shown + 1)
+		fci_text_add(t, " and %u more", m->count - shown - 1);
+	if (shown)
+		fci_text_add(t, "\n");
 }
 
 /* The log takes lines. */
@@ -544,7 +568,7 @@ static void call_back(struct fc *fc, const struct group *g, const struct members
 	fc->on_stuck(fc->stuck_arg, &stuck);
 }
 
-static void write_report(struct fc *fc, struct work *w, const struct group *g, uint64_t now)
+static void write_report(struct fc *fc, struct work *w, struct group *g, uint64_t now)
 {
 	struct fci_stuck *s = fc->stuck;
 	struct fci_text head, stack;
@@ -560,6 +584,7 @@ static void write_report(struct fc *fc, struct work *w, const struct group *g, u
 		return;
 	}
 	s->in_minute++;
+	show_oldest(fc, w, g, m.first);
 	fci_text_init(&head, lines, sizeof(lines));
 	write_head(g, &m, s->suppressed, now, &head);
 	s->suppressed = 0;
@@ -571,7 +596,7 @@ static void write_report(struct fc *fc, struct work *w, const struct group *g, u
 	if (fc->on_stuck)
 		call_back(fc, g, &m, stack.used ? w->text : lines + strcspn(lines, "\n") + 1, now);
 	fci_text_init(&head, lines, sizeof(lines));
-	write_others(&m, &head);
+	write_others(g, &m, &head);
 	log_lines(fc, lines);
 }
 

@@ -13,7 +13,7 @@
 
 /* Counters of an interface at the last look. */
 struct seen {
-	uint64_t admitted, completed;
+	uint64_t admitted, completed; /* completed: without those to be ignored */
 	uint64_t samples, latency_ns; /* of the histogram: their number and sum */
 };
 
@@ -199,7 +199,7 @@ static void look_at(const struct fc_iface *f, const struct fc_system_opts *o, st
 	if (o->rate_per_s && fc_iface_stats(f, &s) == 0)
 		now.admitted = s.admitted;
 	if (o->avg_latency_ns) {
-		now.completed = fc_completed(f);
+		now.completed = fc_completed(f) - fci_counted(f, FCI_C_IGNORED);
 		latency_so_far(f, &now);
 	}
 	samples = now.samples - seen->samples;

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "percpu.h"
 #include "thread.h"
 
 __thread struct fci_thread fci_self __attribute__((__tls_model__("initial-exec")));
@@ -105,6 +106,18 @@ static void find_stack(struct fci_thread *t)
 	pthread_attr_destroy(&attr);
 }
 
+/* Where this thread reads its CPU's number: at once where the kernel keeps a word up to date (rseq,
+ * whatever the machine), else in a copy that samples and counters refresh. */
+static void find_cpu(struct fci_thread *t)
+{
+	(void)fci_thread_cpu_refresh(t);
+	t->cpu_at = &t->cpu;
+#if FCI_HAVE_RSEQ
+	if (__rseq_size != 0 && (int32_t)fci_rseq_cpu() >= 0)
+		t->cpu_at = (const volatile uint32_t *)&fci_rseq_area()->cpu_id;
+#endif
+}
+
 FCI_COLD void fci_thread_register(void)
 {
 	struct fci_thread *t = &fci_self;
@@ -113,6 +126,7 @@ FCI_COLD void fci_thread_register(void)
 	pthread_once(&once, init_once);
 	if (t->stack_lo == 0)
 		find_stack(t);
+	find_cpu(t);
 	pthread_mutex_lock(&list_mutex);
 	/* N1: own word, set under the list's mutex. */
 	atomic_store_explicit(&t->tid, tid, FCI_RLX);
@@ -137,6 +151,12 @@ uint32_t fci_thread_cpu_refresh(struct fci_thread *t)
 	t->cpu = cpu < 0 ? 0 : (uint32_t)cpu;
 	t->cpu_left = 255;
 	return t->cpu;
+}
+
+FCI_NOINLINE void fci_percpu_add_atomic(const struct fci_percpu *p, size_t off, uint64_t n)
+{
+	/* N4: a counter; the row is a hint that spreads the traffic. */
+	atomic_fetch_add_explicit((fci_a64 *)(p->base + fci_thread_cpu_hint(p->ncpus) * p->stride + off), n, FCI_RLX);
 }
 
 int fci_thread_look(uint32_t tid, struct fci_thread_view *ret)

@@ -33,6 +33,7 @@ struct fci_thread {
 	uint32_t ends;          /* how often the exit hook has run: TLS destructors come in rounds */
 	uint64_t seq;           /* entry number << 48, wraps */
 	int64_t held;           /* entries entered minus exited here; only a hint for the exit hook */
+	const volatile uint32_t *cpu_at; /* number of the CPU: the kernel's word (rseq), or cpu below */
 	uint32_t cpu;           /* without rseq: last known CPU */
 	uint32_t cpu_left;      /* ... and for how many more uses it is believed */
 	uint32_t sample;        /* counts refusals, for sampling */

@@ -143,6 +143,7 @@ static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 	uint32_t inside = fci_inside_count(f, UINT32_MAX, NULL);
 	uint64_t gens = fci_generations(f), refused = refused_all(f), next, one;
 	uint64_t last = f->tick_last, bad = fci_counted(f, FCI_C_ERROR) + fci_counted(f, FCI_C_TIMEOUT);
+	int wanted;
 
 	fci_max_u32(&f->block->rare.peak, inside);
 	(void)fci_purge_stale(f, now);
@@ -152,6 +153,7 @@ static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 	one = fci_stuck_tick(f, now);
 	next = one < next ? one : next;
 	one = fci_chain_tick(f, now);
+	wanted = one != FC_NEVER_NS;
 	next = one < next ? one : next;
 	if (last && now > last) {
 		relax_sampling(&f->gate->sample, gens - f->tick_gens, now - last);
@@ -163,31 +165,45 @@ static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 	update_retry(f);
 	watch_refusals(f, refused, now);
 	fci_history_tick(f, gens > bad ? gens - bad : 0, gens + refused, now);
-	/* N3: see watch_refusals: an interface that refused lately is not asleep. */
-	if (inside == 0 && !atomic_load_explicit(&f->block->rare.refusing_since, FCI_RLX) && fall_asleep(f, gens + refused))
+	/* N3: see watch_refusals: an interface that refused lately is not asleep, nor one with an interceptor
+	 * that wants to run. */
+	if (inside == 0 && !wanted && !atomic_load_explicit(&f->block->rare.refusing_since, FCI_RLX) && fall_asleep(f, gens + refused))
 		return FC_NEVER_NS;
 	return next > now ? next : now + 1;
 }
 
 /* ---- the context ------------------------------------------------------------------------------- */
 
-/* N4: only the ticking thread writes the word. */
-static uint64_t tick_health(struct fc *fc, uint64_t now)
+static void all_due(struct fc *fc)
+{
+	struct fc_iface *f;
+
+	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
+		f->tick_at = 0;
+}
+
+/* Sample, when it is time. 0: health has just turned bad, and limits that were raised go back at once: all
+ * interfaces are due again. N4: only the ticking thread writes the word. */
+static int tick_health(struct fc *fc, uint64_t now)
 {
 	uint32_t old = atomic_load_explicit(&fc->head->health, FCI_RLX), word;
+	int turned = 0;
 
-	if (now < fc->health_at)
-		return fc->health_at;
+	/* Further off than a period, the clock was set back. */
+	if (now < fc->health_at && fc->health_at - now <= fc->health.opts.period_ns)
+		return 1;
 	fc->health_at = fci_health_sample(&fc->health, now, &word);
 	if (fc->health_at <= now)
 		fc->health_at = now + FC_MS(1);
 	atomic_store_explicit(&fc->head->health, word, FCI_RLX);
-	if ((old & FC_HEALTH_GOOD) && !(word & FC_HEALTH_GOOD))
+	if ((old & FC_HEALTH_GOOD) && !(word & FC_HEALTH_GOOD)) {
 		fci_note(fc, NULL, FC_EVENT_HEALTH_BAD, word, 0);
-	else if (!(old & FC_HEALTH_GOOD) && (word & FC_HEALTH_GOOD) && !(old & FC_HEALTH_UNKNOWN))
+		all_due(fc);
+		turned = 1;
+	} else if (!(old & FC_HEALTH_GOOD) && (word & FC_HEALTH_GOOD) && !(old & FC_HEALTH_UNKNOWN))
 		fci_note(fc, NULL, FC_EVENT_HEALTH_GOOD, word, 0);
 	fci_system_tick(fc, now);
-	return fc->health_at;
+	return !turned;
 }
 
 static int asleep(const struct fc_iface *f)
@@ -211,7 +227,8 @@ static uint64_t tick_ifaces(struct fc *fc, uint64_t now, uint64_t until)
 			f->tick_at = 0;
 			continue;
 		}
-		if (f->tick_at <= now || f->tick_at > now + FC_S(3600)) {
+		/* Never asked for later than a period: further off, the clock was set back. */
+		if (f->tick_at <= now || f->tick_at > now + PERIOD_NS) {
 			f->tick_at = tick_iface(f, now);
 			if (fci_clock_os(CLOCK_MONOTONIC) > until) {
 				fc->tick_cursor = (start + k + 1) % n;
@@ -255,8 +272,10 @@ static uint64_t tick(struct fc *fc, uint64_t budget)
 		fci_note(fc, NULL, FC_EVENT_CLOCK, ppm, 0);
 	now = fci_clock_now(&fc->clock);
 	next = tick_ifaces(fc, now, until);
+	if (next != FC_NEVER_NS && !tick_health(fc, now)) /* sampling rests while no calls come */
+		next = tick_ifaces(fc, now, until);
 	if (next != FC_NEVER_NS)
-		next = earlier(next, tick_health(fc, now)); /* sampling rests while no calls come */
+		next = earlier(next, fc->health_at);
 	next = earlier(next, fci_stuck_step(fc, now, until));
 	next = earlier(next, fci_async_next(fc));
 	if (pthread_mutex_trylock(&fc->setup) == 0) {
@@ -275,7 +294,7 @@ uint64_t fc_tick(struct fc *fc, uint64_t budget_ns)
 		return FC_NEVER_NS;
 	if (!try_lock(fc))
 		return fci_clock_now(&fc->clock) + FC_MS(1);
-	if (fc->tick_fd >= 0)
+	if (fc->tick_fd >= 0 && !fc->thread_runs)
 		(void)!read(fc->tick_fd, &count, sizeof(count));
 	/* X1 -> X1 (fci_iface_wake): awake. */
 	atomic_store_explicit(&fc->idle, 0, FCI_SC);
@@ -308,6 +327,8 @@ void fci_wake(struct fc *fc)
 	}
 	if (fc->tick_fd >= 0)
 		(void)!write(fc->tick_fd, &one, sizeof(one));
+	if (fc->thread_fd >= 0)
+		(void)!write(fc->thread_fd, &one, sizeof(one));
 	errno = saved;
 }
 
@@ -320,13 +341,14 @@ static void *thread_main(void *arg)
 	pthread_setname_np(pthread_self(), "fcguard");
 	/* A2 -> R2 (fc_stop). */
 	while (!atomic_load_explicit(&fc->thread_stop, FCI_ACQ)) {
-		uint64_t next = fc_tick(fc, 0), now = fci_clock_now(&fc->clock), ms;
-		struct pollfd p = { .fd = fc->tick_fd, .events = POLLIN };
+		uint64_t next = fc_tick(fc, 0), now = fci_clock_now(&fc->clock), ms, count;
+		struct pollfd p = { .fd = fc->thread_fd, .events = POLLIN };
 
 		ms = next <= now ? 0 : (next - now) / 1000000 + 1;
 		if (fc->clock.kind == FC_CLOCK_VIRTUAL && ms > 1)
 			ms = 1; /* its time does not pass while we sleep */
-		(void)poll(&p, 1, next == FC_NEVER_NS ? (fc->clock.kind == FC_CLOCK_VIRTUAL ? 1 : -1) : ms > 60000 ? 60000 : (int)ms);
+		if (poll(&p, 1, next == FC_NEVER_NS ? (fc->clock.kind == FC_CLOCK_VIRTUAL ? 1 : -1) : ms > 60000 ? 60000 : (int)ms) > 0)
+			(void)!read(fc->thread_fd, &count, sizeof(count));
 	}
 	return NULL;
 }
@@ -337,7 +359,7 @@ int fc_start(struct fc *fc)
 	sigset_t all, old;
 	int rc;
 
-	if (!fci_fc_ok(fc) || !fc->seg || fc->tick_fd < 0)
+	if (!fci_fc_ok(fc) || !fc->seg || fc->thread_fd < 0)
 		return -EINVAL;
 	pthread_mutex_lock(&fc->thread_mutex);
 	if (fc->thread_runs) {
@@ -370,7 +392,7 @@ void fc_stop(struct fc *fc)
 	if (fc->thread_runs) {
 		/* R2 -> A2 (thread_main). */
 		atomic_store_explicit(&fc->thread_stop, 1, FCI_REL);
-		(void)!write(fc->tick_fd, &one, sizeof(one));
+		(void)!write(fc->thread_fd, &one, sizeof(one));
 		pthread_join(fc->thread, NULL);
 		fc->thread_runs = 0;
 	}

@@ -240,6 +240,7 @@ int fci_wait_again(struct fci_way *w, uint32_t node)
 
 	if (fci_claim_counted(w->f, w->gate, &mine) != FCI_GOT)
 		return 0;
+	FC_TEST_POINT("again");
 	if (!fci_wait_stop(w->f, node, &granted)) {
 		fci_unclaim(w->f, &granted); /* both: keep ours */
 		fci_offer(w->f);

@@ -392,6 +392,30 @@ static void leave_at(const char *name)
 	}
 }
 
+static void leave_late(const char *name)
+{
+	if (!at || strcmp(name, at) != 0)
+		return;
+	leave_at(name);
+	fc_clock_advance(fc, TIMEOUT);
+}
+
+static void leave_twice(const char *name)
+{
+	if (strcmp(name, "waiting") == 0)
+		fc_exit(&holder);
+	else if (strcmp(name, "again") == 0)
+		fc_exit(&met[0].e);
+}
+
+static void cancel_at(const char *name)
+{
+	if (at && strcmp(name, at) == 0) {
+		at = NULL;
+		assert_int_equal(fc_enter_cancel(&met->e), 1);
+	}
+}
+
 static void a_place_freed_before_the_wait_is_known_is_taken_at_once(void **state)
 {
 	struct call c;
@@ -405,6 +429,55 @@ static void a_place_freed_before_the_wait_is_known_is_taken_at_once(void **state
 	assert_int_equal(c.done, 0);
 	assert_int_equal(stats().in_flight, 1);
 	assert_int_equal(stats().waiting, 0);
+	fc_exit(&c.e);
+}
+
+static void a_place_freed_before_a_blocking_wait_is_known_is_taken_at_once(void **state)
+{
+	struct fc_entry e = FC_ENTRY_INIT;
+
+	(void)state;
+	hold();
+	at = "waiting";
+	fci_test_point = leave_late;
+	assert_int_equal(fc_enter(&e, f, NULL), 0);
+	fci_test_point = NULL;
+	fc_exit(&e);
+}
+
+/* One place is free before the wait is known, another is granted while it takes the first. */
+static void of_a_place_found_and_one_granted_one_is_given_back(void **state)
+{
+	struct call c[2];
+
+	(void)state;
+	f = make("two", 2, WAITERS, 0);
+	hold();
+	assert_int_equal(start(&c[0]), 0);
+	met = c;
+	fci_test_point = leave_twice;
+	assert_int_equal(start(&c[1]), 0);
+	fci_test_point = NULL;
+	assert_int_equal(stats().in_flight, 1);
+	hold();
+	fc_exit(&holder);
+	fc_exit(&c[1].e);
+}
+
+static void a_grant_to_nobody_is_given_back(void **state)
+{
+	struct call c;
+
+	(void)state;
+	hold();
+	assert_int_equal(start(&c), FC_PENDING);
+	met = &c;
+	at = "granting";
+	fci_test_point = cancel_at;
+	fc_exit(&holder);
+	fci_test_point = NULL;
+	assert_int_equal(stats().in_flight, 0);
+	assert_int_equal(start(&c), 0);
 	fc_exit(&c.e);
 }
 
@@ -739,6 +812,9 @@ int main(void)
 		T(a_cancel_after_the_callback_is_too_late),
 		T(a_cancelled_grant_goes_to_the_next),
 		T(a_place_freed_before_the_wait_is_known_is_taken_at_once),
+		T(a_place_freed_before_a_blocking_wait_is_known_is_taken_at_once),
+		T(of_a_place_found_and_one_granted_one_is_given_back),
+		T(a_grant_to_nobody_is_given_back),
 		T(a_grant_before_the_callback_is_known_makes_the_loop_poll_again),
 		T(a_grant_in_the_middle_of_a_cancel_is_given_back),
 		T(a_slow_granter_spoils_no_other_grant),

@@ -118,12 +118,12 @@ struct sleeper {
 	sem_t go;
 	int pipe[2];
 	_Atomic int tid;
-	_Atomic int returned;
+	_Atomic int entered, returned;
 	int verdict, error, leave_by_ending;
 	struct fc_entry *heap;
 };
 
-static int guard_line;
+static _Atomic int guard_line;
 
 static NOINLINE int wait_for_semaphore(struct sleeper *s)
 {
@@ -157,6 +157,7 @@ static NOINLINE void handle_request(struct sleeper *s)
 	struct fc_entry own = FC_ENTRY_INIT, *e = s->heap ? s->heap : &own;
 
 	s->verdict = fc_enter(e, s->iface, s->ctx); guard_line = __LINE__;
+	s->entered = 1;
 	if (s->verdict == 0)
 		s->error = s->block(s);
 	if (s->leave_by_ending)
@@ -178,17 +179,16 @@ static void *sleeper_main(void *arg)
 static void sleeper_start(struct sleeper *s, struct fc_iface *f, int (*block)(struct sleeper *), const struct fc_ctx *ctx)
 {
 	struct fci_taskinfo info;
-	int inside = fc_in_flight(f, NULL, 0);
 
 	s->iface = f;
 	s->block = block;
 	s->ctx = ctx;
-	s->returned = 0;
+	s->entered = s->returned = 0;
 	s->tid = 0;
 	sem_init(&s->go, 0, 0);
 	if (pipe(s->pipe) || pthread_create(&s->thread, NULL, sleeper_main, s))
 		abort();
-	while (!s->tid || fc_in_flight(f, NULL, 0) == inside)
+	while (!s->entered)
 		usleep(100);
 	while (block != spin_until_told && (fci_taskinfo_read(s->tid, &info) != 0 || info.state != 'S' || info.where.running ||
 	       info.where.syscall_nr < 0))
@@ -340,7 +340,7 @@ static void stuck_call_is_not_disturbed_by_its_reports(void **state)
 	sleeper_start(&s[1], f, wait_for_semaphore, NULL);
 	for (int i = 0; i < 20; i++)
 		advance(FC_S(5));
-	assert_true(reports() >= 8);
+	assert_true(reports() >= 5);
 	assert_int_equal(s[0].returned, 0);
 	assert_int_equal(s[1].returned, 0);
 	assert_int_equal(sleeper_stop(&s[0]), 0);
@@ -393,6 +393,8 @@ static void threads_that_follow_into_one_place_are_told_together(void **state)
 	assert_int_equal(seen, 2);
 	assert_int_not_equal(find_line(0, "stuck: shop.report: 1 call ", NULL), -1);
 	assert_int_not_equal(find_line(0, "stuck: shop.report: 20 calls ", NULL), -1);
+	assert_int_equal(told.stuck.count, 20);
+	assert_int_equal(told.stuck.call.tid, s[0].tid); /* the oldest, though only the others were due */
 	for (int i = 0; i < 20; i++)
 		assert_int_equal(sleeper_stop(&s[i]), 0);
 }
@@ -403,8 +405,6 @@ static void calls_stuck_in_two_places_make_two_reports(void **state)
 	struct sleeper s[4] = { 0 };
 
 	(void)state;
-	if (!fci_symbol_available())
-		skip();
 	for (int i = 0; i < 4; i++)
 		sleeper_start(&s[i], f, i < 3 ? wait_for_semaphore : wait_for_dependency, NULL);
 	advance(FC_S(5));
@@ -566,7 +566,8 @@ static void calls_own_thread_may_be_the_one_that_ticks(void **state)
 	assert_int_equal(fc_enter(&e, f, NULL), 0);
 	advance(FC_S(5));
 	assert_int_equal(reports(), 1);
-	assert_int_not_equal(find_line(0, "the thread is running", NULL), -1);
+	if (fci_symbol_available())
+		assert_int_not_equal(find_line(0, "the thread is running", NULL), -1);
 	fc_exit(&e);
 }
 

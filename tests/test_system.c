@@ -221,6 +221,7 @@ static void calm_begins_anew_with_every_passing(void **state)
 	for (int i = 0; i < 5; i++) {
 		given.cpu_permille = 100;
 		periods(3);
+		assert_int_equal(level(), 6);
 		given.cpu_permille = 900;
 		periods(1);
 		assert_int_equal(level(), 6);
@@ -377,7 +378,8 @@ static void an_interface_that_turns_inbound_brings_no_past(void **state)
 	many(outbound, 5000);
 	periods(1);
 	assert_int_equal(fc_iface_set(fc, "outbound", &inbound, NULL), 0);
-	periods(2);
+	many(outbound, 1);
+	periods(1);
 	assert_int_equal(level(), 8);
 	many(outbound, 100);
 	periods(1);
@@ -401,10 +403,9 @@ static void averages_latency_over_the_calls_of_a_period(void **state)
 	for (int i = 0; i < 20; i++)
 		slow(plain, FC_MS(50)); /* before there was a bound */
 	bounds(&o);
-	fc_clock_advance(fc, PERIOD);
-	fc_tick(fc, FC_S(1));
+	periods(1);
 	for (int i = 0; i < 20; i++)
-		slow(outbound, FC_MS(5));
+		slow(outbound, FC_MS(50));
 	slow(lesser, FC_MS(20));
 	many(plain, 8);
 	fc_clock_advance(fc, PERIOD);
@@ -417,6 +418,64 @@ static void averages_latency_over_the_calls_of_a_period(void **state)
 	fc_tick(fc, FC_S(1));
 	assert_int_equal(level(), 7);
 	assert_int_equal(told.a, FC_SYSTEM_LATENCY);
+}
+
+/* Interfaces are sampled at rates of their own: an interface weighs as much as the calls that left it. */
+static void a_sample_stands_for_all_calls_it_was_taken_from(void **state)
+{
+	FC_OPTS(fc_iface_opts, sampled, .latency = FC_LATENCY_SAMPLED);
+	FC_OPTS(fc_system_opts, o, .avg_latency_ns = FC_MS(10));
+
+	(void)state;
+	assert_int_equal(fc_iface_set(fc, "lesser", &sampled, NULL), 0);
+	bounds(&o);
+	periods(1);
+	atomic_store(&lesser->gate->sample, UINT64_MAX);
+	slow(lesser, FC_MS(20));
+	atomic_store(&lesser->gate->sample, 0);
+	for (int i = 0; i < 9; i++)
+		slow(lesser, FC_MS(20));
+	many(plain, 5);
+	fc_clock_advance(fc, PERIOD);
+	fci_system_tick(fc, fc_now_ns(fc));
+	assert_int_equal(level(), 7); /* 200 ms of 15 calls */
+	many(plain, 20);
+	slow(lesser, FC_MS(1)); /* not sampled: nothing is known of it */
+	fc_clock_advance(fc, PERIOD);
+	fci_system_tick(fc, fc_now_ns(fc));
+	assert_int_equal(level(), 7);
+}
+
+static void ignore(struct fc_iface *f, int n)
+{
+	while (n-- > 0) {
+		struct fc_entry e = FC_ENTRY_INIT;
+
+		assert_int_equal(fc_enter(&e, f, NULL), 0);
+		fc_entry_mark(&e, FC_OUTCOME_IGNORED);
+		fc_exit(&e);
+	}
+}
+
+static void ignored_calls_give_no_weight(void **state)
+{
+	FC_OPTS(fc_system_opts, o, .avg_latency_ns = FC_MS(10));
+
+	(void)state;
+	bounds(&o);
+	periods(1);
+	slow(lesser, FC_MS(15));
+	ignore(lesser, 20);
+	slow(plain, FC_MS(1));
+	fc_clock_advance(fc, PERIOD);
+	fci_system_tick(fc, fc_now_ns(fc));
+	assert_int_equal(level(), 8); /* 16 ms of 2 calls */
+	slow(lesser, FC_MS(30));
+	ignore(plain, 20);
+	slow(plain, FC_MS(1));
+	fc_clock_advance(fc, PERIOD);
+	fci_system_tick(fc, fc_now_ns(fc));
+	assert_int_equal(level(), 7); /* 31 ms of 2 calls */
 }
 
 static void bounds_taken_away_let_everybody_in_at_once(void **state)
@@ -527,10 +586,15 @@ static void a_clock_that_goes_back_is_no_flood_and_holds_nothing_up(void **state
 	fc_clock_set(fc, FC_S(10));
 	fci_system_tick(fc, fc_now_ns(fc));
 	assert_int_equal(level(), 8);
-	many(plain, 300);
-	fc_clock_advance(fc, PERIOD);
+	for (uint32_t want = 7; want > 4; want--) {
+		many(plain, 300);
+		fc_clock_advance(fc, PERIOD);
+		fci_system_tick(fc, fc_now_ns(fc));
+		assert_int_equal(level(), want);
+	}
+	fc_clock_set(fc, FC_S(1));
 	fci_system_tick(fc, fc_now_ns(fc));
-	assert_int_equal(level(), 7);
+	assert_int_equal(level(), 5); /* one period's calm at most */
 }
 
 static void set_up_under_way_delays_the_look(void **state)
@@ -573,6 +637,8 @@ int main(void)
 		T(counts_admitted_calls_a_second),
 		T(an_interface_that_turns_inbound_brings_no_past),
 		T(averages_latency_over_the_calls_of_a_period),
+		T(a_sample_stands_for_all_calls_it_was_taken_from),
+		T(ignored_calls_give_no_weight),
 		T(bounds_taken_away_let_everybody_in_at_once),
 		T(a_higher_keep_holds_at_once),
 		T(the_off_switch_is_not_disturbed),

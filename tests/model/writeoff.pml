@@ -1,0 +1,293 @@
+/*
+ * Writing off a call that runs on: NE elements are the budget.
+ *
+ * Element: EMPTY, RESV(purger), PREP(slot, generation), ACTIVE(slot, generation); its word names slot and
+ * generation, so that one CAS speaks of one call. The slot word has a state of its own between the two
+ * halves of a write-off, PURGED, with the generation still that of the call:
+ *
+ *   purge : EMPTY -> RESV; fill in; PREP; CAS word BUSY -> PURGED (fails: PREP -> EMPTY);
+ *           CAS PREP -> ACTIVE; CAS word PURGED -> FREE, generation + 1
+ *   exit  : CAS BUSY -> FREE. Fails: late. CAS PURGED -> FREE for a purger that is slow; and after that clear
+ *           every element, PREP or ACTIVE, that names this slot and generation
+ *   mend  : an element of a dead purger. RESV: EMPTY. PREP: word PURGED under its generation: ACTIVE, then
+ *           free the word; else EMPTY. ACTIVE: word PURGED under its generation: free the word
+ *
+ * The word is freed only after ACTIVE, so "PREP and the word has moved on" means one thing: the call left by
+ * itself. With the one step BUSY -> FREE it may mean either, and no reading of it is right (MUT 1, MUT 2).
+ *
+ * Checked: running <= slots + elements in use at each claim; a late exit finds its element; at the end all
+ * slots are FREE and the whole budget is back. Purger 0 may die anywhere.
+ */
+#ifndef NS
+#define NS 1
+#endif
+#ifndef NE
+#define NE 1
+#endif
+#ifndef CALLERS
+#define CALLERS 2
+#endif
+#ifndef CALLS
+#define CALLS 1
+#endif
+#ifndef NP
+#define NP 2
+#endif
+#ifndef PURGES
+#define PURGES 1
+#endif
+#ifndef MENDS			/* passes of the mender that runs beside the rest */
+#define MENDS 1
+#endif
+#ifndef MUT
+#define MUT 0
+#endif
+#if MUT == 1 || MUT == 2
+#define ONE_STEP
+#endif
+
+#define FREE 0
+#define BUSY 1
+#define PURGED 2
+#define EMPTY 0
+#define RESV 1
+#define PREP 2
+#define ACTIVE 3
+
+byte st[NS], gen[NS];
+byte el[NE], eown[NE], eslot[NE], egen[NE];
+byte running;			/* ghost: calls that physically run */
+byte done;
+bit dead;			/* purger 0 was killed */
+
+#if NE == 1
+#define used (el[0] >= PREP)
+#else
+#define used ((el[0] >= PREP) + (el[1] >= PREP))
+#endif
+
+#define is_busy(s, g) (st[s] == BUSY && gen[s] == g)
+#define is_purged(s, g) (st[s] == PURGED && gen[s] == g)
+#if MUT == 5			/* elements are compared by the slot's word alone, which is not unique */
+#define names(i, s, g) (egen[i] == g)
+#else
+#define names(i, s, g) (eslot[i] == s && egen[i] == g)
+#endif
+
+inline clear_element(i) {
+	el[i] = EMPTY; eown[i] = 0; eslot[i] = 0; egen[i] = 0
+}
+
+inline free_purged(s, g) {
+	atomic {
+		if
+		:: is_purged(s, g) -> st[s] = FREE; gen[s]++
+		:: else
+		fi
+	}
+}
+
+/* every element that names (s, g): read, then CAS on what was read; a change of PREP to ACTIVE: again */
+inline clear_matching(s, g) {
+	i = 0;
+	do
+	:: i == NE -> break
+	:: else ->
+		atomic {
+			if
+#if MUT == 4			/* only ACTIVE is looked for */
+			:: el[i] == ACTIVE && names(i, s, g) -> x = el[i]
+#else
+			:: el[i] >= PREP && names(i, s, g) -> x = el[i]
+#endif
+			:: else -> i++
+			fi
+		}
+		if
+		:: x != 0 ->
+			atomic {
+				if
+				:: el[i] == x && names(i, s, g) ->
+					clear_element(i); found = 1;
+#if MUT == 10			/* stops at the first */
+					i = NE
+#else
+					i++
+#endif
+				:: else
+				fi;
+				x = 0
+			}
+		:: else
+		fi
+	od;
+	i = 0
+}
+
+proctype caller() {
+	byte n = CALLS, s, g, i, x;
+	bit found;
+
+	do
+	:: n == 0 -> break
+	:: else ->
+		n--;
+		if
+		:: atomic { st[0] == FREE -> st[0] = BUSY; s = 0; g = gen[0]; running++; assert(running <= NS + used) }
+#if NS == 2
+		:: atomic { st[1] == FREE -> st[1] = BUSY; s = 1; g = gen[1]; running++; assert(running <= NS + used) }
+#endif
+		fi;
+		atomic {
+			if
+			:: is_busy(s, g) -> st[s] = FREE; gen[s]++; running--; goto next
+			:: else -> running--		/* late: it has ended, whatever is still to be tidied */
+			fi
+		}
+#if MUT == 3			/* looks through the elements first, then frees the word */
+		clear_matching(s, g);
+		free_purged(s, g);
+#else
+		free_purged(s, g);
+		clear_matching(s, g);
+#endif
+		assert(found);
+next:		atomic { s = 0; g = 0; found = 0 }
+	od;
+	done++
+}
+
+/* one element whose purger is dead */
+inline mend_one(e) {
+	atomic { x = el[e]; s = eslot[e]; g = egen[e]; o = eown[e] }
+	if
+	:: !dead || o != 1 || x == EMPTY
+#if MUT == 8			/* RESV is not mended */
+	:: dead && o == 1 && x == RESV
+#else
+	:: dead && o == 1 && x == RESV ->
+		atomic { if :: el[e] == RESV && eown[e] == 1 -> clear_element(e) :: else fi }
+#endif
+	:: dead && o == 1 && x == PREP ->
+		if
+#ifdef ONE_STEP
+#if MUT == 1			/* as the word has moved on, it was written off */
+		:: !is_busy(s, g) ->
+			atomic { if :: el[e] == PREP && eslot[e] == s && egen[e] == g -> el[e] = ACTIVE :: else fi }
+#endif
+#else
+		:: is_purged(s, g) ->
+			atomic { if :: el[e] == PREP && eslot[e] == s && egen[e] == g -> el[e] = ACTIVE :: else fi }
+			free_purged(s, g)
+#endif
+		:: else ->
+			atomic { if :: el[e] == PREP && eslot[e] == s && egen[e] == g -> clear_element(e) :: else fi }
+		fi
+	:: dead && o == 1 && x == ACTIVE ->
+#if MUT != 9			/* ACTIVE is left alone, and its word */
+		free_purged(s, g)
+#else
+		skip
+#endif
+	fi;
+	atomic { x = 0; s = 0; g = 0; o = 0 }
+}
+
+inline mend() {
+	mend_one(0);
+#if NE == 2
+	mend_one(1)
+#endif
+}
+
+inline purge() {
+	if
+	:: atomic { st[0] == BUSY -> s = 0; g = gen[0] }
+#if NS == 2
+	:: atomic { st[1] == BUSY -> s = 1; g = gen[1] }
+#endif
+	:: goto stop
+	fi;
+	if
+	:: atomic { el[0] == EMPTY -> el[0] = RESV; eown[0] = me; i = 0 }
+#if NE == 2
+	:: atomic { el[0] != EMPTY && el[1] == EMPTY -> el[1] = RESV; eown[1] = me; i = 1 }
+#endif
+	:: atomic { el[0] != EMPTY && el[NE - 1] != EMPTY -> goto stop }	/* the budget is used up */
+	fi;
+	atomic { assert(el[i] == RESV && eown[i] == me); eslot[i] = s; egen[i] = g; el[i] = PREP }
+#ifdef ONE_STEP
+	atomic { if :: is_busy(s, g) -> st[s] = FREE; gen[s]++; ok = 1 :: else fi }
+#else
+	atomic { if :: is_busy(s, g) -> st[s] = PURGED; ok = 1 :: else fi }
+#endif
+	if
+	:: !ok ->
+		atomic { if :: el[i] == PREP && eown[i] == me && eslot[i] == s && egen[i] == g -> clear_element(i) :: else fi }
+	:: else ->
+#if MUT == 7			/* the word is freed before the element is ACTIVE */
+		free_purged(s, g);
+#endif
+#if MUT == 6			/* ACTIVE by a store: a late exit may have cleared the element */
+		atomic { eslot[i] = s; egen[i] = g; el[i] = ACTIVE; eown[i] = me }
+#else
+		atomic { if :: el[i] == PREP && eown[i] == me && eslot[i] == s && egen[i] == g -> el[i] = ACTIVE :: else fi }
+#endif
+		free_purged(s, g)
+	fi;
+stop:	atomic { s = 0; g = 0; i = 0; ok = 0 }
+}
+
+proctype purger(byte me) {		/* number 1 is the one that may die */
+	byte n = PURGES, s, g, i;
+	bit ok;
+
+	{
+		do
+		:: n > 0 -> n--; purge()
+		:: n == 0 -> break
+		od;
+		done++
+	} unless {
+		atomic { dead && me == 1 -> done++ }
+	}
+}
+
+proctype killer() {
+	if
+	:: atomic { done < CALLERS + NP + 1 -> dead = 1 }
+	:: skip
+	fi;
+	done++
+}
+
+proctype mender() {
+	byte n = MENDS, x, s, g, o;
+
+	do
+	:: n > 0 && dead -> n--; mend()
+	:: true -> break
+	od;
+	done++
+}
+
+init {
+	byte k, x, s, g, o;
+
+	atomic {
+		for (k : 0 .. CALLERS - 1) { run caller() }
+		for (k : 1 .. NP) { run purger(k) }
+		k = 0;
+		run killer();
+		run mender()
+	}
+	/* the final pass must not wait for callers: they may be waiting for the slot it frees */
+	do
+	:: done == CALLERS + NP + 2 -> break
+	:: done < CALLERS + NP + 2 && dead && (el[0] != EMPTY || el[NE - 1] != EMPTY) -> mend()
+	od;
+	mend();
+	assert(running == 0);
+	assert(st[0] == FREE && st[NS - 1] == FREE);
+	assert(el[0] == EMPTY && el[NE - 1] == EMPTY)
+}
