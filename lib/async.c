@@ -59,14 +59,14 @@ static struct fci_async *async_of(struct fc_iface *f)
 	/* A1 -> R1: the elements are complete. */
 	struct fci_async *a = atomic_load_explicit(&f->async, FCI_ACQ);
 
-	if (fci_likely(a != NULL) || f->n_waiters == 0)
+	if (fci_likely(a != NULL) || fci_waiters(f) == 0)
 		return a;
 	pthread_mutex_lock(&f->fc->setup);
 	/* N1: under the mutex. */
 	a = atomic_load_explicit(&f->async, FCI_RLX);
-	if (!a && (a = fci_alloc(f->fc, bytes_of(f->n_waiters))) != NULL) {
+	if (!a && (a = fci_alloc(f->fc, bytes_of(fci_waiters(f)))) != NULL) {
 		a->f = f;
-		a->n = f->n_waiters;
+		a->n = fci_waiters(f);
 		for (uint32_t i = 0; i < a->n; i++)
 			atomic_store_explicit(&a->el[i].state, (uint64_t)i << 2, FCI_RLX);
 		/* N1: under the mutex. */

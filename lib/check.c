@@ -109,14 +109,14 @@ static uint32_t budget_of(const struct fc_iface *f)
 	/* N2: a setting, bounded by what was taken from the arena. */
 	uint32_t n = atomic_load_explicit(&f->block->config.writeoff, FCI_RLX);
 
-	return n < f->n_writeoffs ? n : f->n_writeoffs;
+	return n < fci_writeoffs(f) ? n : fci_writeoffs(f);
 }
 
 uint32_t fci_writeoff_used(const struct fc_iface *f)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < f->n_writeoffs; i++)
+	for (uint32_t i = 0; i < fci_writeoffs(f); i++)
 		/* N3: a count of the moment. */
 		n += KEY_STATE(atomic_load_explicit(&element(f, i)->key, FCI_RLX)) != KEY_EMPTY;
 	return n;
@@ -174,7 +174,7 @@ static int write_off(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 
 int fci_writeoff_left(struct fc_iface *f, uint32_t slot, uint64_t word)
 {
-	for (uint32_t i = 0; i < f->n_writeoffs; i++) {
+	for (uint32_t i = 0; i < fci_writeoffs(f); i++) {
 		struct fci_writeoff *w = element(f, i);
 		/* A1 -> X1: SC. */
 		uint64_t k = atomic_load_explicit(&w->key, FCI_SC);
@@ -214,34 +214,15 @@ int fci_writeoff_view(const struct fc_iface *f, uint32_t i, struct fci_view *v)
 	return atomic_load_explicit(&w->key, FCI_RLX) == k;
 }
 
-/* Has the word of a PREP moved on? Then its call was ended: by us, or by itself (its exit clears). */
-static void mend_prep(struct fc_iface *f, struct fci_writeoff *w, uint64_t k)
-{
-	uint32_t slot = KEY_SLOT(k);
-	uint64_t word;
-
-	if (slot >= fci_slots(f))
-		return;
-	/* A4 -> X2 of inflight.h. */
-	word = atomic_load_explicit(fci_word(f, slot), FCI_SC);
-	if (KEY_GEN(KEY(0, 0, word)) == KEY_GEN(k))
-		atomic_compare_exchange_strong_explicit(&w->key, &k, 0, FCI_SC, FCI_RLX); /* X2 */
-	else
-		atomic_compare_exchange_strong_explicit(&w->key, &k, k ^ ((uint64_t)(KEY_PREP ^ KEY_ACTIVE) << 62), FCI_SC, FCI_RLX); /* X2 */
-}
-
 void fci_writeoff_tick(struct fc_iface *f, uint64_t now)
 {
 	struct fci_view v;
 
-	for (uint32_t i = 0; i < f->n_writeoffs; i++) {
+	for (uint32_t i = 0; i < fci_writeoffs(f); i++) {
 		struct fci_writeoff *w = element(f, i);
 		/* A1 -> X1. */
 		uint64_t k = atomic_load_explicit(&w->key, FCI_SC);
 
-		/* A PREP that stays from one look to the next belongs to a purger that was stopped. */
-		if (KEY_STATE(k) == KEY_PREP && atomic_exchange_explicit(&w->resv[0], k, FCI_RLX) == k) /* N6: only ticks */
-			mend_prep(f, w, k);
 		if (KEY_STATE(k) != KEY_ACTIVE || !fci_writeoff_view(f, i, &v) || !is_stale(f, &v))
 			continue;
 		/* X3: its thread is gone: the budget comes back. */
@@ -252,7 +233,7 @@ void fci_writeoff_tick(struct fc_iface *f, uint64_t now)
 
 void fci_writeoff_reset(struct fc_iface *f)
 {
-	for (uint32_t i = 0; i < f->n_writeoffs; i++)
+	for (uint32_t i = 0; i < fci_writeoffs(f); i++)
 		/* N7: in the child of a fork, alone. */
 		atomic_store_explicit(&element(f, i)->key, 0, FCI_RLX);
 }

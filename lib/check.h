@@ -15,8 +15,8 @@
  *
  *     element: EMPTY -> PREP(slot, generation) -> ACTIVE -> EMPTY
  *
- * PREP is set before the word's CAS, so a late exit always finds its element; a purger that dies
- * between them leaves a PREP whose word tells which: moved on: ACTIVE; not: EMPTY.
+ * PREP is set before the word's CAS, so a late exit always finds its element. A purger that is stopped
+ * between them keeps that part of the budget until it goes on.
  */
 #ifndef FCI_CHECK_H
 #define FCI_CHECK_H
@@ -35,7 +35,7 @@ uint32_t fci_purge_thread(struct fc_iface *f, uint32_t tid, uint64_t now);
 /* A late exit: was this call written off? Then its part of the budget comes back. */
 int fci_writeoff_left(struct fc_iface *f, uint32_t slot, uint64_t word);
 
-/* Elements in use; and mend those of dead purgers and dead threads, as housekeeping. */
+/* Elements in use; and free those of dead threads, as housekeeping. */
 uint32_t fci_writeoff_used(const struct fc_iface *f);
 void fci_writeoff_tick(struct fc_iface *f, uint64_t now);
 

@@ -60,7 +60,7 @@ struct fc_iface {
 	fci_a32 n_extents;
 	struct fci_extent extent[FCI_EXTENTS_MAX];
 	uint64_t waiters_off, writeoffs_off; /* offsets */
-	uint32_t n_waiters, n_writeoffs;
+	fci_a32 n_waiters, n_writeoffs; /* 0 until a rule wants them. R2, R3 in iface.c */
 	void *states[FCI_STATES_MAX];   /* in the segment; [0] is the cap's. By interceptor: */
 	const struct fc_interceptor *state_of[FCI_STATES_MAX];
 	fci_a32 parked[8];              /* suspended entries, by chain version modulo 8 */

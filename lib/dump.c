@@ -268,7 +268,7 @@ static void calls_in_signal(struct out *o, const struct fc_iface *f, uint64_t no
 
 	for (uint32_t i = 0; i < n; i++)
 		put_call(o, f, &v[i], 0, now);
-	for (uint32_t i = 0; i < f->n_writeoffs && shown < 2 * CALLS_IN_SIGNAL; i++)
+	for (uint32_t i = 0; i < fci_writeoffs(f) && shown < 2 * CALLS_IN_SIGNAL; i++)
 		if (fci_writeoff_view(f, i, &v[0])) {
 			put_call(o, f, &v[0], 1, now);
 			shown++;
@@ -398,7 +398,7 @@ static void calls_with_stacks(struct out *o, const struct fc_iface *f, struct ro
 		if (i < stacks)
 			put_stack(o, r, i);
 	}
-	for (uint32_t i = 0; i < f->n_writeoffs && shown < 2 * CALLS_SHOWN; i++) {
+	for (uint32_t i = 0; i < fci_writeoffs(f) && shown < 2 * CALLS_SHOWN; i++) {
 		if (!fci_writeoff_view(f, i, &r->views[0]))
 			continue;
 		shown++;
@@ -492,7 +492,7 @@ static void find_leaks(const struct fc_iface *f, int all, struct leaks *l)
 	for (uint32_t s = 0; s < slots; s++)
 		if (fci_view(f, s, &v) && (all || nobody_can_end(f, &v)))
 			add_leak(l, &v);
-	for (uint32_t i = 0; i < f->n_writeoffs; i++)
+	for (uint32_t i = 0; i < fci_writeoffs(f); i++)
 		if (fci_writeoff_view(f, i, &v) && (all || nobody_can_end(f, &v)))
 			add_leak(l, &v);
 }

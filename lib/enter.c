@@ -418,7 +418,7 @@ FCI_NOINLINE int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struc
 static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const uint32_t *cells)
 {
 	struct fci_record *r = fci_record(w->f, w->claim.slot);
-	uint64_t busy = w->claim.word | fci_me(w->f) | FCI_BUSY;
+	uint64_t busy = w->claim.word | fci_me(w->f) | (was->meta_ & FCI_E_DETACHED ? FCI_DETACHED : FCI_BUSY);
 	uint32_t version = was->meta_ & FCI_E_CHAIN ? FCI_E_VER(was->meta_) : 0;
 
 	fill_record(w, FCI_FRAME((uintptr_t)w->e, w->self->seq += FCI_SEQ_ONE), 0);
@@ -428,7 +428,8 @@ static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const u
 		atomic_store_explicit(&r->cells[i], cells[i], FCI_RLX);
 	/* R3 -> A7 (fci_view). */
 	atomic_store_explicit(fci_word(w->f, w->claim.slot), busy, FCI_REL);
-	w->self->held++;
+	if (!(was->meta_ & FCI_E_DETACHED))
+		w->self->held++;
 	*w->e = *was;
 	w->e->slot_ = w->claim.slot;
 	w->e->verdict_ = 0;
@@ -451,7 +452,9 @@ int fc_entry_resume(struct fc_entry *e)
 	memcpy(cells, e->data_, sizeof(cells));
 	w.ctx = (struct fc_ctx){ .size = sizeof(struct fc_ctx), .weight = e->slot_ };
 	w.now = fci_now(w.f);
-	rc = claim(&w, 0);
+	/* A2 -> X3 (fci_gate_set). */
+	w.gate = atomic_load_explicit(&w.f->gate->word, FCI_SC);
+	rc = w.gate & FCI_GATE_DRAINING ? FCI_CHANGED : claim(&w, 0);
 	if (rc == FCI_FULL)
 		rc = claim_harder(&w);
 	if (rc != FCI_GOT) {

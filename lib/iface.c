@@ -147,11 +147,41 @@ static uint32_t group_bits(uint32_t ncpus, uint32_t cap)
 	return bits;
 }
 
-/* The block, its groups, waiters and write-offs, in the segment. 0 or -ENOSPC. */
+/*
+ * Waiters and write-offs, when a rule first wants them: room for as many waiters as there may be, and
+ * for the budget of the largest cap foreseen. fc->setup is held.
+ */
+static int make_tables(struct fc_iface *f, const struct fc_iface_opts *o)
+{
+	struct fci_block *b = f->block;
+	uint32_t writeoffs = writeoff_of(o) > o->max_cap / 10 ? writeoff_of(o) : o->max_cap / 10;
+
+	if (writeoff_of(o) && !b->n_writeoffs) {
+		b->writeoffs = fci_arena_take(f->fc, (uint64_t)writeoffs * sizeof(struct fci_writeoff));
+		if (!b->writeoffs)
+			return -ENOSPC;
+		b->n_writeoffs = writeoffs;
+		f->writeoffs_off = b->writeoffs;
+		/* R2 -> A3 (fci_writeoffs): the table is there. */
+		atomic_store_explicit(&f->n_writeoffs, writeoffs, FCI_REL);
+	}
+	if (o->wait_max && !b->n_waiters) {
+		b->waiters = fci_arena_take(f->fc, (uint64_t)FC_WAITERS_MAX * sizeof(struct fci_waiter));
+		if (!b->waiters)
+			return -ENOSPC;
+		b->n_waiters = FC_WAITERS_MAX;
+		f->waiters_off = b->waiters;
+		/* R3 -> A4 (fci_waiters): the table is there. */
+		atomic_store_explicit(&f->n_waiters, FC_WAITERS_MAX, FCI_REL);
+	}
+	return 0;
+}
+
+/* The block and its groups, in the segment. 0 or -ENOSPC. */
 static int make_block(struct fc *fc, const char *name, const struct fc_iface_opts *o, uint32_t index, uint64_t *ret_off)
 {
 	uint32_t places = o->cap >= FC_CAP_REFUSE_ALL ? OBSERVED_SLOTS : o->max_cap > o->cap ? o->max_cap : o->cap;
-	uint32_t bits = group_bits(fc->head->ncpus, places), writeoffs = writeoff_of(o);
+	uint32_t bits = group_bits(fc->head->ncpus, places);
 	uint64_t off = fci_arena_take(fc, sizeof(struct fci_block));
 	struct fci_block *b;
 
@@ -161,12 +191,8 @@ static int make_block(struct fc *fc, const char *name, const struct fc_iface_opt
 	b->group_bits = bits;
 	b->t_words = ((1u << bits) - 1) / 32;
 	b->groups = fci_arena_take(fc, ((uint64_t)1 << bits) * sizeof(struct fci_group));
-	b->n_waiters = o->wait_max;
-	b->waiters = fci_arena_take(fc, (uint64_t)o->wait_max * sizeof(struct fci_waiter));
-	b->n_writeoffs = writeoffs;
-	b->writeoffs = fci_arena_take(fc, (uint64_t)writeoffs * sizeof(struct fci_writeoff));
 	b->states = fci_arena_take(fc, fc_interceptor_cap.state_bytes);
-	if (!b->groups || !b->states || !b->waiters || !b->writeoffs)
+	if (!b->groups || !b->states)
 		return -ENOSPC;
 	snprintf(b->name, sizeof(b->name), "%s", name);
 	/* N2: nobody sees the block yet. */
@@ -195,10 +221,6 @@ static void attach(struct fc_iface *f, struct fc *fc, uint64_t off, uint32_t ind
 	f->group_mask = (1u << b->group_bits) - 1;
 	f->t_words = b->t_words;
 	f->groups = FCI_AT(fc, b->groups, struct fci_group);
-	f->n_waiters = b->n_waiters;
-	f->n_writeoffs = b->n_writeoffs;
-	f->waiters_off = b->waiters;
-	f->writeoffs_off = b->writeoffs;
 	f->states[0] = FCI_AT(fc, b->states, void);
 	f->state_of[0] = &fc_interceptor_cap;
 	f->counters = fc->percpu;
@@ -244,7 +266,8 @@ static int make(struct fc *fc, const char *name, const struct fc_iface_opts *o, 
 	if (rc == 0) {
 		attach(f, fc, off, index);
 		slots = o->cap >= FC_CAP_REFUSE_ALL ? OBSERVED_SLOTS : o->cap;
-		rc = fci_extents_grow(f, slots);
+		rc = make_tables(f, o);
+		rc = rc < 0 ? rc : fci_extents_grow(f, slots);
 	}
 	if (rc == 0) {
 		attach_slots(f);
@@ -278,19 +301,19 @@ static int keeps_limit(const struct fc_iface *f, const struct fc_iface_opts *o, 
 	return o->cap < FC_CAP_REFUSE_ALL && o->cap == old && limit >= o->cap && limit <= o->cap * o->expand;
 }
 
-/* New numbers for a known interface. fc->setup is held. */
-static int change(struct fc_iface *f, const struct fc_iface_opts *o)
+/* New numbers for a known interface; extra: FCI_CONFIG_*. fc->setup is held. */
+static int change(struct fc_iface *f, const struct fc_iface_opts *o, uint32_t extra)
 {
 	uint32_t cap = o->cap >= FC_CAP_REFUSE_ALL ? 0 : o->cap, old = fci_iface_cap(f);
 	uint64_t flags = gate_flags(o);
 	int rc;
 
-	if (o->wait_max > f->n_waiters)
-		return bad(f->fc, f->name, -EINVAL, "wait_max", o->wait_max, "no more than it was created with");
-	rc = cap > fci_slots(f) ? fci_extents_grow(f, cap) : 0;
+	rc = make_tables(f, o);
+	if (rc == 0 && cap > fci_slots(f))
+		rc = fci_extents_grow(f, cap);
 	if (rc < 0)
 		return full(f->fc, f->name, rc);
-	store_config(f, o, 0);
+	store_config(f, o, extra);
 	/* N3: fc->setup is held: nobody else changes these flags. A dry run may leave calls over the limit:
 	 * whoever counts none of them clears DRAIN. */
 	if (atomic_load_explicit(&f->gate->word, FCI_RLX) & ~flags & FCI_GATE_DRY_RUN)
@@ -326,7 +349,7 @@ int fc_iface_set(struct fc *fc, const char *name, const struct fc_iface_opts *op
 	fill_opts(fc, &o);
 	pthread_mutex_lock(&fc->setup);
 	f = fci_names_find(fc, name);
-	rc = f ? change(f, &o) : make(fc, name, &o, 0, &f);
+	rc = f ? change(f, &o, 0) : make(fc, name, &o, 0, &f);
 	pthread_mutex_unlock(&fc->setup);
 	if (rc == 0 && ret)
 		*ret = f;
@@ -445,8 +468,8 @@ static int set_again(struct fc_iface *f, uint32_t cap, int change_cap, uint32_t 
 	} else {
 		rc = 0;
 	}
-	if (rc == 0)
-		rc = change(f, &o);
+	if (rc == 0) /* a switch makes no rule of an interface that has none; a cap does */
+		rc = change(f, &o, change_cap ? 0 : atomic_load_explicit(&f->block->config.flags, FCI_RLX) & FCI_CONFIG_UNRULED); /* N1 */
 	pthread_mutex_unlock(&f->fc->setup);
 	return rc;
 }

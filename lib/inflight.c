@@ -180,7 +180,7 @@ static int probe_line(struct search *s, const struct fci_extent *x, uint32_t lin
 		s->claim->slot = x->first + line * 8 + k;
 		s->claim->word = w;
 		/* A2 -> X3 (fci_gate_set): as in fci_claim. */
-		if (!fci_gate_moved(s->gate, atomic_load_explicit(&f->gate->word, FCI_SC), s->any_rank ? 0 : rank))
+		if (!fci_gate_moved(s->gate, atomic_load_explicit(&f->gate->word, FCI_SC), s->any_rank ? FCI_ANY_RANK : rank))
 			return FCI_GOT;
 		fci_unclaim(f, s->claim);
 		return FCI_CHANGED;
@@ -371,6 +371,15 @@ uint32_t fci_oldest(const struct fc_iface *f, struct fci_view *v, uint32_t n)
 	return have;
 }
 
+/* A loan that reserves nothing under the limit, or is for a call that is under it itself. */
+static int lends_in_vain(const struct fc_iface *f, uint32_t slot, uint32_t limit)
+{
+	/* A11 -> R1 (lend_to, limit.c) through the word LENT. */
+	uint32_t call = (uint32_t)(atomic_load_explicit(&fci_record(f, slot)->tag, FCI_ACQ) >> 40);
+
+	return fci_rank(f, slot) >= limit || (call < fci_slots(f) && fci_rank(f, call) < limit);
+}
+
 uint32_t fci_inside_count(const struct fc_iface *f, uint32_t limit, uint32_t *ret_over)
 {
 	uint32_t n = 0, over = 0, slots = fci_slots(f);
@@ -383,7 +392,7 @@ uint32_t fci_inside_count(const struct fc_iface *f, uint32_t limit, uint32_t *re
 		if (FCI_LOW(w) == FCI_FREE)
 			continue;
 		if (FCI_STATE(w) == FCI_LENT) {
-			over += fci_rank(f, s) >= limit; /* reserves nothing under the limit */
+			over += lends_in_vain(f, s, limit);
 			continue;
 		}
 		n++;
@@ -448,7 +457,7 @@ void fci_extents_attach(struct fc_iface *f)
 	}
 }
 
-/* Add one extent as large as all before it (the first: as `slots` wants). */
+/* Add one extent for `slots` in all, at least as large as all before it. */
 static int add_extent(struct fc_iface *f, uint32_t slots)
 {
 	struct fci_block *b = f->block;
@@ -460,7 +469,9 @@ static int add_extent(struct fc_iface *f, uint32_t slots)
 	if (n == FCI_EXTENTS_MAX)
 		return -ENOSPC;
 	x->first = n ? b->extent[n - 1].first + b->extent[n - 1].slots : 0;
-	x->slots = n ? x->first : (slots + line_slots - 1) / line_slots * line_slots;
+	x->slots = (slots - x->first + line_slots - 1) / line_slots * line_slots;
+	if (x->slots < x->first)
+		x->slots = x->first;
 	x->tiers = x->slots / line_slots;
 	for (x->part_shift = 0; parts_of(x) > 32; x->part_shift++)
 		;

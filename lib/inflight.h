@@ -80,6 +80,19 @@ FCI_INLINE uint32_t fci_rank0(const struct fc_iface *f, uint32_t slot)
 
 uint32_t fci_rank(const struct fc_iface *f, uint32_t slot);
 
+/* Tables that come with a rule. */
+static inline uint32_t fci_writeoffs(const struct fc_iface *f)
+{
+	/* A3 -> R2 (make_tables, iface.c). */
+	return atomic_load_explicit(&f->n_writeoffs, FCI_ACQ);
+}
+
+static inline uint32_t fci_waiters(const struct fc_iface *f)
+{
+	/* A4 -> R3 (make_tables, iface.c). */
+	return atomic_load_explicit(&f->n_waiters, FCI_ACQ);
+}
+
 /* Hints of a group: T. */
 FCI_INLINE fci_a64 *fci_t(const struct fc_iface *f, uint32_t group)
 {
@@ -103,10 +116,11 @@ FCI_INLINE uint64_t fci_me(const struct fc_iface *f)
 	return atomic_load_explicit(&f->owner, FCI_RLX);
 }
 
-/* Did anything change that matters to a claim made under `gate`? */
+/* Did anything change that matters to a claim made under `gate`? rank FCI_ANY_RANK: dry run. */
+#define FCI_ANY_RANK UINT32_MAX
 FCI_INLINE int fci_gate_moved(uint64_t gate, uint64_t now, uint32_t rank)
 {
-	return ((gate ^ now) & FCI_GATE_ON_ENTER) != 0 || rank >= FCI_GATE_LIMIT(now);
+	return ((gate ^ now) & FCI_GATE_ON_ENTER) != 0 || (rank >= FCI_GATE_LIMIT(now) && rank != FCI_ANY_RANK);
 }
 
 /* Give a CLAIMED slot back as it was; waiters are the caller's business (fci_offer). */

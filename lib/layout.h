@@ -182,6 +182,7 @@ struct fci_extent {
 struct fci_rare {
 	fci_a64 abandoned, purged, writeoffs, expansions, expansions_undone;
 	fci_a64 waited, wait_timeouts, leaked, aux, written_off_left;
+	fci_a64 admitted_shown;       /* stats.c */
 	fci_a64 sample_exact;         /* gate.sample of an interface that measures every call */
 	fci_a64 inject; /* status << 32 | count */
 	fci_a64 tickets;              /* of waiters: wait.c */

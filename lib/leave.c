@@ -95,6 +95,8 @@ int fci_leave_long(struct fc_entry *e, uint64_t word)
 	struct fc_iface *f = e->iface_;
 	uint32_t slot = e->slot_, aux[FC_WEIGHT_MAX], n_aux = 0;
 	struct ending d;
+	uint64_t was;
+	int won;
 
 	if (meta & FCI_E_ASYNC)
 		return fc_enter_cancel(e);
@@ -112,11 +114,14 @@ int fci_leave_long(struct fc_entry *e, uint64_t word)
 	__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
 	if (!(meta & FCI_E_DETACHED))
 		fci_self.held--;
-	if (!fci_release_call(f, slot, word))
-		return fci_leave_late(f, slot, word, d.start, meta);
-	fci_weight_free(f, aux, n_aux, slot, word);
-	finish(f, &d);
-	return 1;
+	was = fci_section_enter(&fci_self); /* the chain must outlive the slot until its post has run */
+	won = fci_release_call(f, slot, word);
+	if (won) {
+		fci_weight_free(f, aux, n_aux, slot, word);
+		finish(f, &d);
+	}
+	fci_section_leave(&fci_self, was);
+	return won ? 1 : fci_leave_late(f, slot, word, d.start, meta);
 }
 
 FCI_COLD int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, uint64_t start, uint64_t meta)
@@ -145,6 +150,8 @@ int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 {
 	struct ending d = { .weight = FCI_META_WEIGHT(v->meta), .version = FCI_META_VER(v->meta) };
 	uint32_t aux[FC_WEIGHT_MAX], n_aux = 0, ignored;
+	uint64_t was;
+	int won;
 
 	d.outcome = FC_OUTCOME_ABANDONED;
 	d.start = v->start;
@@ -152,13 +159,16 @@ int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 	memcpy(d.cells, v->cells, sizeof(d.cells));
 	if (d.weight > 1)
 		n_aux = fci_weight_list(f, v->slot, v->word, aux, &ignored);
-	if (!fci_release_call(f, v->slot, v->word))
-		return 0;
-	fci_weight_free(f, aux, n_aux, v->slot, v->word);
-	/* N3: a statistic. */
-	atomic_fetch_add_explicit(&f->block->rare.abandoned, 1, FCI_RLX);
-	finish(f, &d);
-	return 1;
+	was = fci_section_enter(fci_thread_self());
+	won = fci_release_call(f, v->slot, v->word);
+	if (won) {
+		fci_weight_free(f, aux, n_aux, v->slot, v->word);
+		/* N3: a statistic. */
+		atomic_fetch_add_explicit(&f->block->rare.abandoned, 1, FCI_RLX);
+		finish(f, &d);
+	}
+	fci_section_leave(&fci_self, was);
+	return won;
 }
 
 FCI_NOINLINE void fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now)
@@ -236,7 +246,7 @@ int fc_entry_suspend(struct fc_entry *e)
 	fci_weight_free(f, aux, n_aux, e->slot_, word);
 	fci_count(f, FCI_C_UNDONE, 1); /* its release was no exit */
 	e->slot_ = weight;
-	e->meta_ = (e->meta_ & ~(uint64_t)FCI_E_DETACHED & 0xffffffffu) | FCI_E_PARKED;
+	e->meta_ = (e->meta_ & 0xffffffffu) | FCI_E_PARKED; /* the guard does not stand there any more */
 	e->word_ = FCI_PARKED;
 	return 0;
 }

@@ -23,27 +23,51 @@ void fci_limit_change(struct fc_iface *f, uint32_t limit)
 	/* N1: re-checked by the CAS. */
 	uint64_t g = atomic_load_explicit(&f->gate->word, FCI_RLX), next;
 
+	/* DRAIN when it is raised, too: loans may be of no use any more. */
 	do {
 		next = (g & ~(uint64_t)UINT32_MAX) | limit;
 		next += (uint64_t)1 << FCI_GATE_VER_SHIFT;
-		if (limit < FCI_GATE_LIMIT(g))
+		if (limit != FCI_GATE_LIMIT(g))
 			next |= FCI_GATE_DRAIN;
 		/* X3 -> A2 of inflight.h. */
 	} while (!atomic_compare_exchange_weak_explicit(&f->gate->word, &g, next, FCI_SC, FCI_RLX));
 	FC_TEST_POINT("limit");
-	if (limit > FCI_GATE_LIMIT(g)) {
+	if (limit > FCI_GATE_LIMIT(g))
 		fci_hints_reset(f); /* the new ranks may be free */
+	(void)fci_limit_tick(f);
+	if (limit > FCI_GATE_LIMIT(g))
 		fci_offer(f);
-	} else if (limit < FCI_GATE_LIMIT(g)) {
-		(void)fci_limit_tick(f);
-	}
+}
+
+/* One at a time makes loans, takes them back, and ends DRAIN: so a loan half made is not taken for one
+ * that stands for nobody, nor DRAIN ended on the strength of a loan that is just being taken back. Who
+ * comes second does nothing: DRAIN stays, and counts are exact. */
+static int take_lending(struct fc_iface *f)
+{
+	uint32_t free = 0;
+
+	/* X2: acquire: what the last one did; released by give_lending. */
+	return atomic_compare_exchange_strong_explicit(&f->block->rare.lending, &free, 1, FCI_ACQ, FCI_RLX);
+}
+
+static void give_lending(struct fc_iface *f)
+{
+	/* X2: hand over. */
+	atomic_store_explicit(&f->block->rare.lending, 0, FCI_REL);
 }
 
 void fci_drain_clear(struct fc_iface *f, uint64_t gate)
 {
+	uint32_t over;
+
+	if (!take_lending(f))
+		return;
+	(void)fci_inside_count(f, FCI_GATE_LIMIT(gate), &over);
 	/* X3 -> A2 of inflight.h. The version in the word makes sure that no other limit came between
 	 * the count and this. A failure means that somebody else set something: the next one clears. */
-	atomic_compare_exchange_strong_explicit(&f->gate->word, &gate, gate & ~FCI_GATE_DRAIN, FCI_SC, FCI_RLX);
+	if (over == 0)
+		atomic_compare_exchange_strong_explicit(&f->gate->word, &gate, gate & ~FCI_GATE_DRAIN, FCI_SC, FCI_RLX);
+	give_lending(f);
 }
 
 int fci_claim_counted(struct fc_iface *f, uint64_t gate, struct fci_claim *c)
@@ -110,18 +134,19 @@ static void free_lent(struct fc_iface *f, uint32_t slot, uint64_t w)
 int fci_release_call(struct fc_iface *f, uint32_t slot, uint64_t w)
 {
 	uint32_t state = FCI_STATE(w);
-	uint64_t lender;
+	uint64_t lender = FCI_WITH_STATE(w, state == FCI_BUSY ? FCI_LENDER : FCI_LENDER_DETACHED), now = w;
 
-	if (fci_likely(fci_release(f, slot, w)))
-		return 1;
-	if (state == FCI_BUSY || state == FCI_DETACHED) {
-		lender = FCI_WITH_STATE(w, state == FCI_BUSY ? FCI_LENDER : FCI_LENDER_DETACHED);
-		if (fci_release(f, slot, lender)) {
-			free_lent(f, slot, w);
+	if (state == FCI_LENDER || state == FCI_LENDER_DETACHED)
+		lender = w; /* somebody's view of the call */
+	/* Again only when housekeeping has lent or taken back meanwhile: lock-free. */
+	while (now == w || now == lender) {
+		if (fci_likely(fci_release(f, slot, now))) {
+			if (now == lender)
+				free_lent(f, slot, w);
 			return 1;
 		}
-		/* Housekeeping took the loan back between the two tries. */
-		return fci_release(f, slot, w);
+		/* N5: re-checked by the CAS. */
+		now = atomic_load_explicit(fci_word(f, slot), FCI_RLX);
 	}
 	return 0;
 }
@@ -131,6 +156,7 @@ static void unlend(struct fc_iface *f, uint32_t slot, uint64_t w)
 {
 	uint64_t plain = FCI_WITH_STATE(w, FCI_STATE(w) == FCI_LENDER ? FCI_BUSY : FCI_DETACHED);
 
+	FC_TEST_POINT("unlend");
 	/* X1: fails when the call has left: then its exit frees what was lent. SC as all words. */
 	if (atomic_compare_exchange_strong_explicit(fci_word(f, slot), &w, plain, FCI_SC, FCI_RLX))
 		free_lent(f, slot, w);
@@ -174,15 +200,17 @@ static void check_lent(struct fc_iface *f, uint32_t s, uint64_t w, uint32_t limi
 	}
 }
 
-/* Calls over the limit get a loan; loans that help nobody are taken back. One lender at a time, so
- * that a loan half made is not taken for one that stands for nobody. */
-static void lend_all(struct fc_iface *f, uint64_t gate)
+/* Calls over the limit get a loan; loans that help nobody are taken back. */
+static void lend_all(struct fc_iface *f)
 {
-	uint32_t slots = fci_slots(f), limit = FCI_GATE_LIMIT(gate), free = 0;
+	uint32_t slots = fci_slots(f), limit;
+	uint64_t gate;
 
-	/* X2: acquire: what the last lender did; released below. */
-	if (!atomic_compare_exchange_strong_explicit(&f->block->rare.lending, &free, 1, FCI_ACQ, FCI_RLX))
+	if (!take_lending(f))
 		return;
+	/* A2 -> X3: a limit that comes later sets DRAIN, which nobody ends before we are done. */
+	gate = atomic_load_explicit(&f->gate->word, FCI_SC);
+	limit = FCI_GATE_LIMIT(gate);
 	for (uint32_t s = 0; s < slots; s++) {
 		/* A2 -> X2 of inflight.h. */
 		uint64_t w = atomic_load_explicit(fci_word(f, s), FCI_SC);
@@ -192,8 +220,7 @@ static void lend_all(struct fc_iface *f, uint64_t gate)
 		else if ((FCI_STATE(w) == FCI_BUSY || FCI_STATE(w) == FCI_DETACHED) && fci_rank(f, s) >= limit)
 			lend_to(f, s, w, gate);
 	}
-	/* X2: hand over. */
-	atomic_store_explicit(&f->block->rare.lending, 0, FCI_REL);
+	give_lending(f);
 }
 
 int fci_limit_tick(struct fc_iface *f)
@@ -206,7 +233,7 @@ int fci_limit_tick(struct fc_iface *f)
 		return 0;
 	(void)fci_inside_count(f, FCI_GATE_LIMIT(gate), &over);
 	if (over != 0) {
-		lend_all(f, gate);
+		lend_all(f);
 		(void)fci_inside_count(f, FCI_GATE_LIMIT(gate), &over);
 	}
 	if (over == 0)

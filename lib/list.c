@@ -135,7 +135,7 @@ static uint32_t add_written_off(const struct fc_iface *f, struct list *l, struct
 	uint32_t total = 0;
 	struct fci_view v;
 
-	for (uint32_t i = 0; i < f->n_writeoffs; i++) {
+	for (uint32_t i = 0; i < fci_writeoffs(f); i++) {
 		if (!fci_writeoff_view(f, i, &v))
 			continue;
 		total++;

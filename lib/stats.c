@@ -42,6 +42,27 @@ static uint32_t calls_inside(const struct fc_iface *f)
 	return n;
 }
 
+/* Suspended calls. */
+static uint32_t parked(const struct fc_iface *f)
+{
+	uint32_t n = 0;
+
+	for (int i = 0; i < 8; i++)
+		n += get32(&f->parked[i]);
+	return n;
+}
+
+/* A sum whose parts move one after the other; what was shown once is not taken back. */
+static uint64_t never_less(fci_a64 *shown, uint64_t now)
+{
+	uint64_t old = get64(shown);
+
+	/* N1: as get64. */
+	while (old < now && !atomic_compare_exchange_weak_explicit(shown, &old, now, FCI_RLX, FCI_RLX))
+		;
+	return old < now ? now : old;
+}
+
 static void outcomes(const struct fc_iface *f, struct fc_stats *s, uint64_t gone)
 {
 	uint64_t others;
@@ -93,7 +114,7 @@ int fc_iface_stats(const struct fc_iface *f, struct fc_stats *ret)
 	gone = left(f);
 	numbers(f, &s, gate);
 	outcomes(f, &s, gone);
-	s.admitted = gone + calls_inside(f);
+	s.admitted = never_less(&f->block->rare.admitted_shown, gone + calls_inside(f) + parked(f));
 	for (uint32_t i = 0; i < FC_STATS_REASONS; i++)
 		s.refused[i] = fci_counted(f, i);
 	s.would_refuse = fci_counted(f, FCI_C_WOULD_REFUSE);

@@ -100,6 +100,12 @@ int fc_entry_decision(const struct fc_entry *e, struct fc_decision *ret)
 		d.observed = e->start_;
 		d.limit = e->data_[0];
 		d.retry_after_ns = e->data_[1];
+		if (e->word_ == FCI_PARKED) { /* its own words are kept for what interceptors took */
+			d.rule = e->verdict_ == FC_REFUSED_DRAINING ? "drain" : "cap";
+			d.observed = d.limit = fc_limit_get(e->iface_);
+			/* N1: advice. */
+			d.retry_after_ns = atomic_load_explicit(&e->iface_->gate->retry_after_ns, FCI_RLX);
+		}
 		rc = 0;
 	}
 	if (fci_opts_export(ret, &d, sizeof(d), sizeof(d)) < 0)

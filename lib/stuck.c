@@ -266,7 +266,7 @@ uint64_t fci_stuck_tick(struct fc_iface *f, uint64_t now)
 	for (uint32_t i = 0; i < slots; i++)
 		if (fci_view(f, i, &v))
 			look(&s, &v, 0);
-	for (uint32_t i = 0; i < f->n_writeoffs; i++)
+	for (uint32_t i = 0; i < fci_writeoffs(f); i++)
 		if (fci_writeoff_view(f, i, &v))
 			look(&s, &v, 1);
 	tell_edges(&s);

@@ -24,7 +24,7 @@ static uint32_t nodes_of(const struct fc_iface *f)
 	/* N1: a setting, bounded by what was taken from the arena. */
 	uint32_t n = atomic_load_explicit(&f->block->config.wait_max, FCI_RLX);
 
-	return n < f->n_waiters ? n : f->n_waiters;
+	return n < fci_waiters(f) ? n : fci_waiters(f);
 }
 
 /* A futex in a segment may be shared by processes: not FUTEX_PRIVATE. */
@@ -133,7 +133,7 @@ static struct fci_waiter *whose_turn(struct fc_iface *f, uint64_t *ret_state)
 {
 	struct fci_waiter *best = NULL;
 
-	for (uint32_t i = 0; i < f->n_waiters; i++) {
+	for (uint32_t i = 0; i < fci_waiters(f); i++) {
 		/* A2 -> R1 (fci_wait_begin). SC: see fci_grant. */
 		uint64_t s = atomic_load_explicit(&node_at(f, i)->state, FCI_SC);
 
@@ -179,7 +179,7 @@ static int hand_over(struct fc_iface *f, const struct fci_claim *c)
  */
 FCI_NOINLINE void fci_grant(struct fc_iface *f)
 {
-	uint32_t rounds = f->n_waiters + 1;
+	uint32_t rounds = fci_waiters(f) + 1;
 	struct fci_claim c;
 	uint64_t s;
 
@@ -285,7 +285,7 @@ uint32_t fci_waiting(const struct fc_iface *f)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < f->n_waiters; i++)
+	for (uint32_t i = 0; i < fci_waiters(f); i++)
 		/* N7: a statistic. */
 		n += FCI_W_STATE(atomic_load_explicit(&node_at(f, i)->state, FCI_RLX)) == FCI_W_WAITING;
 	return n;
@@ -293,7 +293,7 @@ uint32_t fci_waiting(const struct fc_iface *f)
 
 void fci_wait_reset(struct fc_iface *f)
 {
-	for (uint32_t i = 0; i < f->n_waiters; i++)
+	for (uint32_t i = 0; i < fci_waiters(f); i++)
 		/* N8: in the child of a fork, alone. */
 		atomic_store_explicit(&node_at(f, i)->state, 0, FCI_RLX);
 	fci_gate_set(f, 0, FCI_GATE_WAITERS);

@@ -1163,8 +1163,8 @@ static void an_interface_takes_no_more_memory_than_published(void **state)
 	}
 	assert_true(totals(fc).bytes_used - before <= 500 * published);
 	assert_true(touched > 0 && touched < published);
-	/* 10^5 interfaces on 256 CPUs are affordable. */
-	assert_true(fc_iface_bytes(64, 256, &touched) < 256 * 1024);
+	/* 10^5 interfaces on 256 CPUs are affordable: address space, of which little is touched. */
+	assert_true(fc_iface_bytes(64, 256, &touched) < 512 * 1024);
 	assert_true(touched < 8192);
 }
 
