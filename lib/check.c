@@ -122,6 +122,21 @@ uint32_t fci_writeoff_used(const struct fc_iface *f)
 	return n;
 }
 
+static uint64_t me(void)
+{
+	/* N4: own word. */
+	return atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX);
+}
+
+/* Give an element back, if its key still is k. */
+static int empty(struct fci_writeoff *w, uint64_t *k)
+{
+	/* N4: see prepare. Should the CAS fail, the purger is not known any more: that is allowed. */
+	atomic_store_explicit(&w->purger, 0, FCI_SC);
+	/* X3: PREP may become ACTIVE under us. */
+	return atomic_compare_exchange_strong_explicit(&w->key, k, 0, FCI_SC, FCI_SC);
+}
+
 /* An element of the budget for this call: PREP. NULL: used up. */
 static struct fci_writeoff *prepare(struct fc_iface *f, const struct fci_view *v)
 {
@@ -136,13 +151,15 @@ static struct fci_writeoff *prepare(struct fc_iface *f, const struct fci_view *v
 		/* X1 -> A1 (fci_writeoff_left): before the word's CAS, so that a late exit finds it. */
 		if (!atomic_compare_exchange_strong_explicit(&w->key, &empty, KEY(KEY_PREP, v->slot, v->word), FCI_SC, FCI_RLX))
 			continue;
-		/* N4: published by X2. */
+		/* N4: published by X2. The purger after PREP and taken away before EMPTY, so that it is
+		 * never that of another time. */
+		atomic_store_explicit(&w->purger, me(), FCI_RLX);
 		atomic_store_explicit(&w->start, v->start, FCI_RLX);
 		atomic_store_explicit(&w->who, (uint64_t)v->site << 32 | v->tid, FCI_RLX);
 		atomic_store_explicit(&w->frame, v->frame, FCI_RLX);
 		atomic_store_explicit(&w->meta, v->meta, FCI_RLX);
 		atomic_store_explicit(&w->tag, v->tag, FCI_RLX);
-		atomic_store_explicit(&w->resv[1], v->word, FCI_RLX);
+		atomic_store_explicit(&w->word, v->word, FCI_RLX);
 		return w;
 	}
 	return NULL;
@@ -159,8 +176,7 @@ static int write_off(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 	}
 	FC_TEST_POINT("writeoff_prep");
 	if (!fci_abandon(f, v, now)) {
-		/* X2: it has left by itself; nobody else changes PREP but its late exit. */
-		atomic_compare_exchange_strong_explicit(&w->key, &prep, 0, FCI_SC, FCI_RLX);
+		(void)empty(w, &prep); /* it has left by itself */
 		return 0;
 	}
 	FC_TEST_POINT("writeoff_freed");
@@ -182,9 +198,8 @@ int fci_writeoff_left(struct fc_iface *f, uint32_t slot, uint64_t word)
 		while (KEY_STATE(k) != KEY_EMPTY && KEY_SLOT(k) == slot && KEY_GEN(k) == KEY_GEN(KEY(0, 0, word))) {
 			uint64_t start = atomic_load_explicit(&w->start, FCI_RLX), now = fci_clock_now(&f->fc->clock); /* N5: for the note */
 
-			/* X3: PREP may become ACTIVE under us: once more then. */
-			if (!atomic_compare_exchange_strong_explicit(&w->key, &k, 0, FCI_SC, FCI_SC))
-				continue;
+			if (!empty(w, &k))
+				continue; /* once more */
 			fc_event_note(f, FC_EVENT_WRITEOFF_BACK, now > start ? now - start : 0, fci_writeoff_used(f));
 			return 1;
 		}
@@ -207,27 +222,47 @@ int fci_writeoff_view(const struct fc_iface *f, uint32_t i, struct fci_view *v)
 	v->meta = atomic_load_explicit(&w->meta, FCI_ACQ);
 	v->tag = atomic_load_explicit(&w->tag, FCI_ACQ);
 	v->slot = KEY_SLOT(k);
-	v->word = atomic_load_explicit(&w->resv[1], FCI_ACQ);
+	v->word = atomic_load_explicit(&w->word, FCI_ACQ);
 	v->tid = (uint32_t)who;
 	v->site = (uint32_t)(who >> 32);
 	/* N3: ordered by A3. */
 	return atomic_load_explicit(&w->key, FCI_RLX) == k;
 }
 
+/* A purger that is gone: finish for it. */
+static void mend_prep(struct fc_iface *f, struct fci_writeoff *w, uint64_t k)
+{
+	uint32_t slot = KEY_SLOT(k);
+	/* N4: see prepare. */
+	uint64_t purger = atomic_load_explicit(&w->purger, FCI_SC), word;
+	struct fci_thread_view t;
+
+	if (purger == 0 || slot >= fci_slots(f) || fci_thread_look((uint32_t)purger, &t) != 0)
+		return;
+	/* A4 -> X2 of inflight.h. */
+	word = atomic_load_explicit(fci_word(f, slot), FCI_SC);
+	if (KEY_GEN(KEY(0, 0, word)) == KEY_GEN(k))
+		(void)empty(w, &k);
+	else
+		/* X2 -> A2 (fci_writeoff_view). */
+		atomic_compare_exchange_strong_explicit(&w->key, &k, k ^ ((uint64_t)(KEY_PREP ^ KEY_ACTIVE) << 62), FCI_SC, FCI_RLX);
+}
+
 void fci_writeoff_tick(struct fc_iface *f, uint64_t now)
 {
+	uint32_t n = fci_writeoffs(f);
 	struct fci_view v;
 
-	for (uint32_t i = 0; i < fci_writeoffs(f); i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		struct fci_writeoff *w = element(f, i);
 		/* A1 -> X1. */
 		uint64_t k = atomic_load_explicit(&w->key, FCI_SC);
 
-		if (KEY_STATE(k) != KEY_ACTIVE || !fci_writeoff_view(f, i, &v) || !is_stale(f, &v))
-			continue;
-		/* X3: its thread is gone: the budget comes back. */
-		if (atomic_compare_exchange_strong_explicit(&w->key, &k, 0, FCI_SC, FCI_RLX))
-			fc_event_note(f, FC_EVENT_WRITEOFF_BACK, now - v.start, fci_writeoff_used(f));
+		if (KEY_STATE(k) == KEY_PREP)
+			mend_prep(f, w, k);
+		/* Its thread is gone: the budget comes back. */
+		if (KEY_STATE(k) == KEY_ACTIVE && fci_writeoff_view(f, i, &v) && is_stale(f, &v) && empty(w, &k))
+			fc_event_note(f, FC_EVENT_WRITEOFF_BACK, now > v.start ? now - v.start : 0, fci_writeoff_used(f));
 	}
 }
 

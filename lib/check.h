@@ -16,7 +16,8 @@
  *     element: EMPTY -> PREP(slot, generation) -> ACTIVE -> EMPTY
  *
  * PREP is set before the word's CAS, so a late exit always finds its element. A purger that is stopped
- * between them keeps that part of the budget until it goes on.
+ * between them keeps that part of the budget until it goes on; for one that is gone housekeeping
+ * finishes: the word has moved on: ACTIVE; it has not: EMPTY.
  */
 #ifndef FCI_CHECK_H
 #define FCI_CHECK_H

@@ -43,16 +43,13 @@ static void read_pair(uint64_t *tsc, uint64_t *ns)
 
 static void publish(struct fci_clock *c, uint64_t tsc, uint64_t ns, uint64_t mult)
 {
-	/* N1: one writer. */
-	uint32_t seq = atomic_load_explicit(&c->seq, FCI_RLX);
-
-	atomic_store_explicit(&c->seq, seq + 1, FCI_RLX);
-	/* R2 -> A2 (fci_clock_tsc): who sees a new field sees the odd seq, or a later one. */
-	atomic_store_explicit(&c->tsc, tsc, FCI_REL);
+	/* N1: one writer; ordered by R2. */
+	atomic_store_explicit(&c->tsc, 0, FCI_RLX);
+	/* R2 -> A2 (fci_clock_now): who sees a new field sees that there is none, or a later set. */
 	atomic_store_explicit(&c->ns, ns, FCI_REL);
 	atomic_store_explicit(&c->mult, mult, FCI_REL);
-	/* R1 -> A1 (fci_clock_tsc): the fields are complete. */
-	atomic_store_explicit(&c->seq, seq + 2, FCI_REL);
+	/* R1 -> A1 (fci_clock_now): the fields are complete. */
+	atomic_store_explicit(&c->tsc, tsc, FCI_REL);
 }
 
 static uint64_t rate(uint64_t ns, uint64_t ticks)
@@ -97,6 +94,7 @@ uint64_t fci_clock_calibrate(struct fci_clock *c)
 	c->check_ns = ns + RECHECK_NS;
 	if (ppm > DISTRUST_PPM) {
 		atomic_store_explicit(&c->tsc_ok, 0, FCI_RLX);
+		atomic_store_explicit(&c->tsc, 0, FCI_RLX);
 		return ppm;
 	}
 	publish(c, tsc, ns, mult);
@@ -116,6 +114,14 @@ uint32_t fci_clock_exact(const struct fci_clock *c)
 		return FC_CLOCK_VIRTUAL;
 	/* N3: a switch. */
 	return atomic_load_explicit(&c->tsc_ok, FCI_RLX) ? FC_CLOCK_TSC : FC_CLOCK_MONOTONIC;
+}
+
+FCI_NOINLINE uint64_t fci_clock_slow(const struct fci_clock *c)
+{
+	if (c->kind == FC_CLOCK_VIRTUAL)
+		/* N2: a virtual clock says nothing about other memory. */
+		return atomic_load_explicit(&c->virtual_ns, FCI_RLX);
+	return fci_clock_os(CLOCK_MONOTONIC);
 }
 
 uint64_t fc_now_ns(struct fc *fc)

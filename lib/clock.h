@@ -3,8 +3,9 @@
  * clock.h - reading the time, as cheaply as its use allows. See fcguard/time.h.
  *
  * TSC. The CPU's counter is turned into nanoseconds of CLOCK_MONOTONIC by {tsc, ns, mult}, which
- * housekeeping corrects; readers use a sequence lock (fields are atomics, so a torn set is seen and
- * read again, never used). Threads: read any; init and calibrate one at a time.
+ * housekeeping corrects. tsc is different in each set and 0 while the others are changed, so it
+ * serves as the set's number; who meets a change, or an untrusted counter, asks the kernel: nobody
+ * waits. Threads: read any, signal handlers too; init and calibrate one at a time.
  */
 #ifndef FCI_CLOCK_H
 #define FCI_CLOCK_H
@@ -16,12 +17,11 @@
 #include "atomic.h"
 
 struct fci_clock {
-	FCI_ALIGNED fci_a32 seq;  /* even: stable. R1 -> A1 */
-	uint32_t kind;            /* what the program asked for: enum fc_clock */
-	fci_a64 tsc, ns, mult;    /* ns + ((now - tsc) * mult >> 32) */
+	FCI_ALIGNED fci_a64 tsc;  /* of ns; 0: none, not to be used now. R1 -> A1 */
+	fci_a64 ns, mult;         /* ns + ((now - tsc) * mult >> 32) */
 	fci_a64 virtual_ns;
-	fci_a32 tsc_ok;           /* 1: TSC may be used */
-	uint32_t resv;
+	uint32_t kind;            /* what the program asked for: enum fc_clock */
+	fci_a32 tsc_ok;           /* 1: TSC is trusted */
 	uint64_t check_ns;        /* calibrating thread: next look */
 };
 
@@ -35,11 +35,15 @@ uint64_t fci_clock_calibrate(struct fci_clock *c);
 uint32_t fci_clock_coarse(const struct fci_clock *c);
 uint32_t fci_clock_exact(const struct fci_clock *c);
 
+/* clock_gettime(), the short way: vdso.c. Set before main. */
+typedef int (*fci_gettime_fn)(clockid_t, struct timespec *);
+extern fci_gettime_fn fci_gettime;
+
 FCI_INLINE uint64_t fci_clock_os(clockid_t id)
 {
 	struct timespec t;
 
-	clock_gettime(id, &t);
+	fci_gettime(id, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -57,41 +61,32 @@ FCI_INLINE uint64_t fci_tsc(void)
 #endif
 }
 
-FCI_INLINE uint64_t fci_clock_tsc(const struct fci_clock *c)
-{
-	uint32_t seq;
-	uint64_t tsc, ns, mult, now;
+/* Exact, without the TSC. */
+uint64_t fci_clock_slow(const struct fci_clock *c);
 
-	do {
-		/* A1 -> R1 (fci_clock_calibrate): the fields are at least as new as seq says. */
-		seq = atomic_load_explicit(&c->seq, FCI_ACQ);
-		/* A2 -> R2: acquire keeps the second look at seq behind them. */
-		tsc = atomic_load_explicit(&c->tsc, FCI_ACQ);
-		ns = atomic_load_explicit(&c->ns, FCI_ACQ);
-		mult = atomic_load_explicit(&c->mult, FCI_ACQ);
-		/* N1: an odd or changed seq means: again. Bounded by calibrations, four a second. */
-	} while (fci_unlikely((seq & 1) || seq != atomic_load_explicit(&c->seq, FCI_RLX)));
+/* Exact, for measuring and for housekeeping. */
+FCI_INLINE uint64_t fci_clock_now(const struct fci_clock *c)
+{
+	/* A1 -> R1 (fci_clock_calibrate): the fields are at least as new as tsc. */
+	uint64_t tsc = atomic_load_explicit(&c->tsc, FCI_ACQ), now;
+	/* A2 -> R2: acquire keeps the second look at tsc behind them. */
+	uint64_t ns = atomic_load_explicit(&c->ns, FCI_ACQ), mult = atomic_load_explicit(&c->mult, FCI_ACQ);
+
+	/* N1: another tsc now means that the fields may be of another set. */
+	if (fci_unlikely(tsc != atomic_load_explicit(&c->tsc, FCI_RLX)))
+		return fci_clock_slow(c);
 	now = fci_tsc();
 	/* Another CPU's counter may be a little behind the calibration's. */
-	return now < tsc ? ns : ns + (uint64_t)(((fci_u128)(now - tsc) * mult) >> 32);
+	if (fci_unlikely(tsc == 0) || fci_unlikely(now < tsc))
+		return fci_clock_slow(c);
+	return ns + (uint64_t)(((fci_u128)(now - tsc) * mult) >> 32);
 }
 
 FCI_INLINE uint64_t fci_clock_read(const struct fci_clock *c, uint32_t kind)
 {
 	if (fci_likely(kind == FC_CLOCK_COARSE))
 		return fci_clock_os(CLOCK_MONOTONIC_COARSE);
-	if (kind == FC_CLOCK_TSC)
-		return fci_clock_tsc(c);
-	if (kind == FC_CLOCK_VIRTUAL)
-		/* N2: a virtual clock says nothing about other memory. */
-		return atomic_load_explicit(&c->virtual_ns, FCI_RLX);
-	return fci_clock_os(CLOCK_MONOTONIC);
-}
-
-/* Exact, for measuring and for housekeeping. */
-FCI_INLINE uint64_t fci_clock_now(const struct fci_clock *c)
-{
-	return fci_clock_read(c, fci_clock_exact(c));
+	return fci_likely(kind == FC_CLOCK_TSC) ? fci_clock_now(c) : fci_clock_slow(c);
 }
 
 #endif /* FCI_CLOCK_H */

@@ -207,7 +207,7 @@ static int make_segment(struct fc *fc, const struct fc_opts *o)
 	atomic_store_explicit(&h->health, FC_HEALTH_UNKNOWN, FCI_RLX);
 	atomic_store_explicit(&h->magic, FCI_MAGIC, FCI_RLX);
 	fc->percpu = (struct fci_percpu){ .base = fc->seg + counters, .stride = (size_t)ifaces * sizeof(struct fci_counters), .ncpus = ncpus };
-	fc->percpu.rseq = !(o->flags & FC_NO_RSEQ) && fci_rseq_usable();
+	fc->percpu.rseq = o->flags & FC_NO_RSEQ ? 0 : fci_rseq_offset();
 	return 0;
 }
 

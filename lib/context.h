@@ -48,7 +48,7 @@ struct fc_iface {
 	uint32_t t_words;          /* words of T beyond the gate's */
 	struct fci_chain *_Atomic chain; /* newest; NULL: cap alone. chain.c */
 	struct fci_percpu counters; /* base points at this interface's block in row 0 */
-	uint64_t t0_none;          /* gate.t0 when no hint of it is set */
+	uint64_t t0_none;          /* gate.t0 when no hint of it is set; impossible: look at all of T */
 	uint32_t index;            /* in the segment's table of blocks */
 
 	FCI_ALIGNED struct fc *fc;
@@ -175,6 +175,26 @@ int fci_fault(struct fc_iface *f, int error);
 FCI_INLINE void fci_count(const struct fc_iface *f, uint32_t counter, uint64_t n)
 {
 	fci_percpu_add(&f->counters, counter * sizeof(uint64_t), n);
+}
+
+#define FCI_HIST_FIRST_BIT 8 /* 256 ns */
+
+FCI_INLINE uint32_t fci_hist_bucket(uint64_t ns)
+{
+	uint32_t bit, b;
+
+	if (ns < (1u << FCI_HIST_FIRST_BIT))
+		return 0;
+	bit = 63 - (uint32_t)__builtin_clzll(ns);
+	b = (bit - FCI_HIST_FIRST_BIT) * 4 + ((uint32_t)(ns >> (bit - 2)) & 3);
+	return b < FC_HIST_BUCKETS ? b : FC_HIST_BUCKETS - 1;
+}
+
+#define FCI_HIST_OFFSET(ns_) (offsetof(struct fci_counters, hist) + fci_hist_bucket(ns_) * sizeof(uint64_t))
+
+FCI_INLINE void fci_latency_add(const struct fc_iface *f, uint64_t latency_ns)
+{
+	fci_percpu_add(&f->counters, FCI_HIST_OFFSET(latency_ns), 1);
 }
 
 static inline uint64_t fci_counted(const struct fc_iface *f, uint32_t counter)

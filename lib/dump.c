@@ -99,12 +99,6 @@ static void put_seconds(struct out *o, uint64_t ns)
 
 /* ---- what both dumps show ---------------------------------------------------------------------- */
 
-/* Not through fci_clock_now(): its sequence lock may be held by the very thread we interrupt. */
-static uint64_t safe_now(const struct fc *fc)
-{
-	return fci_clock_read(&fc->clock, fc->clock.kind == FC_CLOCK_VIRTUAL ? FC_CLOCK_VIRTUAL : FC_CLOCK_MONOTONIC);
-}
-
 static void put_health(struct out *o, struct fc *fc, uint64_t now)
 {
 	FC_OPTS(fc_health, h, .state = 0);
@@ -306,7 +300,7 @@ int fc_dump_signal(struct fc *fc, int fd)
 
 	if (!fci_fc_ok(fc) || !fc->seg)
 		return -EINVAL;
-	now = safe_now(fc);
+	now = fci_clock_now(&fc->clock);
 	put_totals(&o, fc, now);
 	put_health(&o, fc, now);
 	for (uint32_t i = 0; !o.error && (f = fc_iface_at(fc, i)) != NULL; i++) {

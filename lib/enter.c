@@ -40,43 +40,46 @@ FCI_INLINE int sampled(struct fc_iface *f)
 	return ++fci_self.sample * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample_refused, FCI_RLX);
 }
 
+FCI_INLINE uint32_t class_of(int reason)
+{
+	return (uint32_t)reason < FC_STATS_REASONS ? (uint32_t)reason : FC_REFUSED_CUSTOM;
+}
+
+/* Count a refusal, and perhaps record it, at any price. */
+static FCI_NOINLINE int refused_far(struct fc_iface *f, int reason, uint64_t limit, uint64_t now)
+{
+	fci_count(f, class_of(reason), 1);
+	return sampled(f) ? fci_sampled(f, reason, limit, now) : reason;
+}
+
+/* The same, kept short for the common case. */
+FCI_INLINE int refused(struct fc_iface *f, int reason, uint64_t limit, uint64_t now)
+{
+	if (fci_unlikely(!fci_percpu_try_add(&f->counters, class_of(reason) * sizeof(uint64_t), 1)))
+		return refused_far(f, reason, limit, now);
+	return fci_unlikely(sampled(f)) ? fci_sampled(f, reason, limit, now) : reason;
+}
+
 FCI_NOINLINE int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
                             uint64_t limit, uint64_t retry_after_ns, uint64_t now)
 {
-	uint32_t class = (uint32_t)reason < FC_STATS_REASONS ? (uint32_t)reason : FC_REFUSED_CUSTOM;
-
 	fill_decision(e, f, reason, rule, observed, limit, retry_after_ns);
-	fci_count(f, class, 1);
-	if (sampled(f))
-		fci_sampled(f, reason, limit, now);
-	return reason;
+	return refused(f, reason, limit, now);
 }
 
-static FCI_COLD int refuse_cap_sampled(struct fc_iface *f, uint32_t limit, uint64_t now)
+/* The commonest refusal. */
+FCI_NOINLINE int fci_enter_full(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now)
 {
-	fci_count(f, FC_REFUSED_CAP, 1);
-	fci_sampled(f, FC_REFUSED_CAP, limit, now);
-	return FC_REFUSED_CAP;
-}
-
-/* The commonest refusal, kept short. */
-FCI_NOINLINE int fci_enter_full(struct fc_entry *e, struct fc_iface *f, struct fc_site *site)
-{
-	uint64_t now, gate;
-
-	now = fci_now(f);
 	/* A2 -> X3 (fci_gate_set): a refusal under the limit of this moment. */
-	gate = atomic_load_explicit(&f->gate->word, FCI_ACQ);
+	uint64_t gate = atomic_load_explicit(&f->gate->word, FCI_ACQ);
+
 	/* N4: a hint when to check, the check itself is won by a CAS; and advice. */
 	if (fci_unlikely((gate & (FCI_GATE_ON_FULL | FCI_GATE_ON_ENTER)) ||
 	                 now >= atomic_load_explicit(&f->gate->next_check, FCI_RLX)))
 		return fci_enter_long(e, f, NULL, site);
 	fill_decision(e, f, FC_REFUSED_CAP, "cap", FCI_GATE_LIMIT(gate), FCI_GATE_LIMIT(gate),
 	              atomic_load_explicit(&f->gate->retry_after_ns, FCI_RLX));
-	if (fci_unlikely(sampled(f)))
-		return refuse_cap_sampled(f, FCI_GATE_LIMIT(gate), now);
-	fci_count(f, FC_REFUSED_CAP, 1);
-	return FC_REFUSED_CAP;
+	return refused(f, FC_REFUSED_CAP, FCI_GATE_LIMIT(gate), now);
 }
 
 /* Let a call through that the queue does not know: the exit has nothing to give back. */
@@ -214,6 +217,15 @@ static int claim_over(struct fci_way *w)
 	return rc;
 }
 
+/* A refused caller stands here too: that proves that older scopes of its thread are gone. */
+static void stand_here(struct fci_way *w)
+{
+	uint64_t seq = w->self->seq += FCI_SEQ_ONE;
+
+	if (w->here.sp)
+		fci_store_pair(&w->self->last_entry, FCI_FRAME((uintptr_t)w->e, seq), FCI_FRAME(w->here.sp, seq));
+}
+
 /* No place: purge, expand, grow, or let it be. FCI_GOT when the way has a place now. */
 static int claim_harder(struct fci_way *w)
 {
@@ -221,6 +233,7 @@ static int claim_harder(struct fci_way *w)
 
 	if ((w->gate & FCI_GATE_UNRULED) && fci_iface_grow(f) == 0)
 		return claim(w, 0);
+	stand_here(w);
 	if (fci_check(f, w->now) && claim(w, 0) == FCI_GOT)
 		return FCI_GOT;
 	if (w->gate & FCI_GATE_DRY_RUN) {
@@ -327,7 +340,7 @@ int fci_admit(struct fci_way *w)
 	w->self->held++;
 	fill_entry(w, busy, sp);
 	/* N8: a rate of sampling. */
-	if (w->claim.word * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample, FCI_RLX))
+	if (FCI_SCRAMBLED(w->claim.word) <= atomic_load_explicit(&f->gate->sample, FCI_RLX))
 		fci_sample_start(w->e, f, w->now);
 	return 0;
 }

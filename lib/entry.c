@@ -12,10 +12,11 @@
 #include "entry.h"
 #include "leave.h"
 
-/* Fill record and entry of a claimed slot, and publish: from here on the call is in the queue. */
-FCI_INLINE void publish(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t sp,
-                        struct fci_thread *self, uint64_t now, const struct fci_claim *c)
+/* Fill record and entry of a claimed slot, and publish: from here on the call is in the queue. 0. */
+FCI_INLINE int publish(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t sp,
+                       uint64_t now, const struct fci_claim *c)
 {
+	struct fci_thread *self = &fci_self;
 	struct fci_record *r = &f->records[c->slot];
 	uint64_t busy = c->word | fci_me(f) | FCI_BUSY, seq, frame;
 
@@ -37,43 +38,48 @@ FCI_INLINE void publish(struct fc_entry *e, struct fc_iface *f, struct fc_site *
 	e->meta_ = (uint64_t)(uint32_t)((uintptr_t)e - sp) << 32;
 	/* N4: last, so that an entry is active only when complete. */
 	__atomic_store_n(&e->word_, busy, __ATOMIC_RELAXED);
-}
-
-/* There is a place, as far as hints tell. */
-static FCI_NOINLINE int enter_plain(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t gate, uint64_t sp)
-{
-	struct fci_thread *self = &fci_self;
-	uint64_t now = fci_now(f);
-	struct fci_claim c;
-
-	if (fci_unlikely(fci_claim(f, fci_cpu_hint(self), gate, &c) != FCI_GOT))
-		return fci_enter_long(e, f, NULL, site);
-	if (fci_unlikely(c.slot >= f->slots0))
-		return fci_enter_claimed(e, f, site, now, c);
-	publish(e, f, site, sp, self, now, &c);
 	/* N5: a rate of sampling; all ones where every call is measured. */
-	if (fci_unlikely(c.word * FCI_SCRAMBLE <= atomic_load_explicit(&f->gate->sample, FCI_RLX)))
-		fci_sample_start(e, f, now);
+	if (fci_unlikely(FCI_SCRAMBLED(c->word) <= atomic_load_explicit(&f->gate->sample, FCI_RLX)))
+		return fci_sample_start(e, f, now);
 	return 0;
 }
 
-/* Where the guard stands goes into the entry at once: so the ways that follow are tail calls. */
+/* The slot at home could not be had. */
+static FCI_NOINLINE int enter_searching(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now)
+{
+	struct fci_claim c;
+	/* A2 -> X3 (fci_gate_set): read again after the claim. */
+	uint64_t gate = atomic_load_explicit(&f->gate->word, FCI_ACQ);
+
+	if ((gate & FCI_GATE_ON_ENTER) || fci_claim(f, fci_cpu_hint(&fci_self), gate, &c) != FCI_GOT)
+		return fci_enter_long(e, f, NULL, site);
+	if (fci_unlikely(c.slot >= f->slots0))
+		return fci_enter_claimed(e, f, site, now, c);
+	return publish(e, f, site, fci_here_get(e).sp, now, &c);
+}
+
+/* Where the guard stands goes into the entry at once: so the ways that follow are tail calls, and
+ * have their arguments in registers. */
 FCI_INLINE int enter(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx,
                      struct fc_site *site, struct fci_here here)
 {
-	uint64_t gate;
+	struct fci_claim c;
+	uint64_t gate, now;
 
 	if (fci_unlikely(!e || !fci_iface_ok(f)))
 		return -EINVAL;
 	fci_here_put(e, here);
-	(void)fci_thread_self();
 	/* A2 -> X3 (fci_gate_set): read again after the claim. */
 	gate = atomic_load_explicit(&f->gate->word, FCI_ACQ);
-	if (fci_unlikely((gate & FCI_GATE_ON_ENTER) || ctx))
+	/* N8: own word; 0: the long way registers the thread. */
+	if (fci_unlikely((gate & FCI_GATE_ON_ENTER) || ctx || !atomic_load_explicit(&fci_self.tid, FCI_RLX)))
 		return fci_enter_long(e, f, ctx, site);
+	now = fci_now(f);
 	if (fci_unlikely(fci_full(f)))
-		return fci_enter_full(e, f, site);
-	return enter_plain(e, f, site, gate, here.sp);
+		return fci_enter_full(e, f, site, now);
+	if (fci_unlikely(fci_claim_hot(f, fci_cpu_hint(&fci_self), gate, &c) != FCI_GOT))
+		return enter_searching(e, f, site, now);
+	return publish(e, f, site, here.sp, now, &c);
 }
 
 int fc_enter_at(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx, struct fc_site *site)
@@ -98,17 +104,35 @@ int fc_enter_function(struct fc_entry *e, const char *module, struct fc_site *si
 	return enter(e, fci_site_iface_fn(site, module), NULL, site, FCI_HERE);
 }
 
-/* The plain way out of a call whose latency is measured. */
-static int leave_measured(struct fc_entry *e, struct fc_iface *f, uint64_t w)
+/* A measured exit that has more to do: its CPU's counter could not be had. */
+static FCI_NOINLINE int measured_far(struct fc_iface *f, uint32_t slot, uint64_t latency)
 {
-	uint64_t start = e->start_, now = fci_clock_now(&f->fc->clock);
+	fci_latency_add(f, latency);
+	return fci_freed(f, slot);
+}
+
+/* The plain way out: whose latency is measured or not, of a slot of extent 0. */
+FCI_INLINE int leave_plain(struct fc_entry *e, struct fc_iface *f, uint64_t w, uint32_t slot, int measured)
+{
+	/* Read first: where the counter waits for what is under way, that is the CAS. */
+	uint64_t now = measured ? fci_clock_now(&f->fc->clock) : 0, start = measured ? e->start_ : 0, latency;
 
 	__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED); /* N9 */
 	fci_self.held--;
-	if (fci_unlikely(!fci_release(f, e->slot_, w)))
-		return fci_leave_late(f, e->slot_, w, start, FCI_E_SAMPLED);
-	fci_latency_add(f, now > start ? now - start : 0);
-	return 1;
+	if (fci_unlikely(!fci_free_word(&f->words[slot], w)))
+		return fci_leave_late(f, slot, w, start, measured ? FCI_E_SAMPLED : 0);
+	FC_TEST_POINT("released");
+	if (measured) {
+		latency = fci_likely(now > start) ? now - start : 0;
+		if (fci_unlikely(!fci_percpu_try_add(&f->counters, FCI_HIST_OFFSET(latency), 1)))
+			return measured_far(f, slot, latency);
+	}
+	return fci_freed(f, slot);
+}
+
+static FCI_NOINLINE int leave_measured(struct fc_entry *e, struct fc_iface *f, uint64_t w)
+{
+	return leave_plain(e, f, w, e->slot_, 1);
 }
 
 FCI_INLINE int leave(struct fc_entry *e)
@@ -118,22 +142,17 @@ FCI_INLINE int leave(struct fc_entry *e)
 
 	if (fci_unlikely(!e))
 		return 0;
-	/* N9: two threads may exit one entry: the CAS in fci_release decides. */
+	/* N9: two threads may exit one entry: the CAS in fci_free_word decides. */
 	w = __atomic_load_n(&e->word_, __ATOMIC_RELAXED);
 	if (fci_unlikely(!w))
 		return 0;
 	f = e->iface_;
-	meta = __atomic_load_n(&e->meta_, __ATOMIC_RELAXED);
-	if (fci_unlikely(meta & FCI_E_SLOW)) {
-		if ((meta & FCI_E_SLOW) != FCI_E_SAMPLED)
-			return fci_leave_long(e, w);
+	meta = __atomic_load_n(&e->meta_, __ATOMIC_RELAXED) & FCI_E_SLOW;
+	if (fci_unlikely(meta & ~(uint64_t)FCI_E_SAMPLED) || fci_unlikely(e->slot_ >= f->slots0))
+		return fci_leave_long(e, w);
+	if (meta)
 		return leave_measured(e, f, w);
-	}
-	__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
-	fci_self.held--;
-	if (fci_unlikely(!fci_release(f, e->slot_, w)))
-		return fci_leave_late(f, e->slot_, w, e->start_, 0);
-	return 1;
+	return leave_plain(e, f, w, e->slot_, 0);
 }
 
 void fc_exit(struct fc_entry *e)

@@ -80,7 +80,7 @@ struct fci_way {
 
 /* enter.c: everything but the plain case. */
 int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx, struct fc_site *site);
-/* Refuse: count, record, fill the entry; returns reason (or 0 in a dry run: way->over). */
+/* Refuse: count, record, fill the entry; returns reason. */
 int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
                uint64_t limit, uint64_t retry_after_ns, uint64_t now);
 /* The way in of a call that the caller has begun to describe: e, f, site, here, self, async. */
@@ -91,7 +91,7 @@ int fci_refuse_full(struct fci_way *w, int waited);
 /* The guard itself cannot decide: on_fault does. */
 int fci_enter_fault(struct fc_entry *e, struct fc_iface *f, int error);
 /* All places are taken, as far as hints tell: refused, cheaply, unless there is more to do. */
-int fci_enter_full(struct fc_entry *e, struct fc_iface *f, struct fc_site *site);
+int fci_enter_full(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now);
 /* A place was claimed for the way: record, publish, run pre. 0 or a refusal. */
 int fci_admit(struct fci_way *w);
 
@@ -118,9 +118,11 @@ FCI_INLINE uint64_t fci_site_id(const struct fc_iface *f, struct fc_site *site)
 /* Scramble a counter so that any fraction of it is spread without a pattern (golden ratio). */
 #define FCI_SCRAMBLE 0x9e3779b97f4a7c15ull
 
-/* recorder.c */
-void fci_sampled(struct fc_iface *f, int status, uint64_t detail, uint64_t now);
-void fci_latency_add(struct fc_iface *f, uint64_t latency_ns);
+/* The same for the generation of a slot's word: what the low bits say is noise. */
+#define FCI_SCRAMBLED(word_) ((word_) * (FCI_SCRAMBLE >> 16))
+
+/* recorder.c. Returns status. */
+int fci_sampled(struct fc_iface *f, int status, uint64_t detail, uint64_t now);
 uint64_t fci_recorder_bytes(uint32_t ncpus, uint32_t slots);
 int fci_recorder_read(const struct fc *fc, uint32_t row, uint32_t i, struct fc_record *ret); /* async-signal-safe */
 

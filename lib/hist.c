@@ -4,24 +4,16 @@
 
 #include "context.h"
 
-#define FIRST_BIT 8 /* 256 ns */
-
 uint32_t fc_hist_bucket(uint64_t ns)
 {
-	uint32_t bit, b;
-
-	if (ns < (1u << FIRST_BIT))
-		return 0;
-	bit = 63 - (uint32_t)__builtin_clzll(ns);
-	b = (bit - FIRST_BIT) * 4 + ((uint32_t)(ns >> (bit - 2)) & 3);
-	return b < FC_HIST_BUCKETS ? b : FC_HIST_BUCKETS - 1;
+	return fci_hist_bucket(ns);
 }
 
 uint64_t fc_hist_bound_ns(uint32_t b)
 {
 	if (b >= FC_HIST_BUCKETS)
 		b = FC_HIST_BUCKETS - 1;
-	return (uint64_t)(5 + (b & 3)) << (b / 4 + FIRST_BIT - 2);
+	return (uint64_t)(5 + (b & 3)) << (b / 4 + FCI_HIST_FIRST_BIT - 2);
 }
 
 uint64_t fc_hist_quantile_ns(const struct fc_hist *h, const struct fc_hist *base, uint32_t q_permille)

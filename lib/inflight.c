@@ -71,14 +71,14 @@ int fci_full_far(const struct fc_iface *f)
 
 static uint32_t hint_get(fci_a64 *h, uint32_t shift)
 {
-	/* A3 -> X2 (fci_release) through X6: SC, see fci_hint. */
+	/* A3 -> X2 (fci_release) through X6: SC, see fci_is_settled. */
 	return (uint32_t)(atomic_load_explicit(h, FCI_SC) >> shift) & 3;
 }
 
 /* Make MAYBE SUSPECT; 1 when this caller did, and so is the prober. */
 static int hint_suspect(fci_a64 *h, uint32_t shift)
 {
-	/* X4 -> A4, A5 (fci_hint): before the second probe, SC. */
+	/* X4 -> A4, A5 (fci_is_settled): before the second probe, SC. */
 	uint64_t old = atomic_fetch_or_explicit(h, (uint64_t)FCI_SUSPECT << shift, FCI_SC);
 
 	return ((old >> shift) & 3) == FCI_MAYBE;
@@ -92,7 +92,7 @@ static void hint_clear(fci_a64 *h, uint32_t shift)
 	uint64_t c = atomic_load_explicit(h, FCI_RLX);
 
 	for (int tries = 0; tries < 64 && ((c >> shift) & 3) == FCI_SUSPECT; tries++)
-		/* X4 -> A4, A5 (fci_hint). */
+		/* X4 -> A4, A5 (fci_is_settled). */
 		if (atomic_compare_exchange_weak_explicit(h, &c, c | (uint64_t)FCI_EMPTY << shift, FCI_SC, FCI_RLX))
 			return;
 }
@@ -105,7 +105,7 @@ static void hint_maybe(fci_a64 *h, uint32_t shift)
 }
 
 /* S before T: who sees T set finds S set. */
-void fci_hint_far(struct fc_iface *f, uint32_t slot)
+static void hint_set(struct fc_iface *f, uint32_t slot)
 {
 	const struct fci_extent *x = extent_of(f, slot);
 	uint32_t line = local(x, slot) >> 3, g = line & f->group_mask, part = line >> f->group_bits >> x->part_shift;
@@ -113,6 +113,22 @@ void fci_hint_far(struct fc_iface *f, uint32_t slot)
 	hint_maybe(&f->groups[g].s[x - f->extent], (part & 31) * 2);
 	FC_TEST_POINT("hint");
 	hint_maybe(fci_t(f, g), (g & 31) * 2);
+}
+
+void fci_hint(struct fc_iface *f, uint32_t slot)
+{
+	hint_set(f, slot);
+	if (slot < f->slots0)
+		fci_set_hot(f, slot);
+}
+
+FCI_NOINLINE int fci_freed_far(struct fc_iface *f, uint32_t slot)
+{
+	fci_hint(f, slot);
+	/* A6 -> X5 (wait.c): as in fci_is_settled. */
+	if (atomic_load_explicit(&f->gate->word, FCI_SC) & FCI_GATE_WAITERS)
+		fci_grant(f);
+	return 1;
 }
 
 /* Bits of T that belong to no group stay EMPTY. */
@@ -169,7 +185,7 @@ static int probe_line(struct search *s, const struct fci_extent *x, uint32_t lin
 
 		if (rank >= limit)
 			break; /* ranks grow along a line */
-		/* A3 -> X2: SC, see fci_hint. */
+		/* A3 -> X2: SC, see fci_is_settled. */
 		w = atomic_load_explicit(&words[k], FCI_SC);
 		if (FCI_LOW(w) != FCI_FREE)
 			continue;
@@ -319,7 +335,7 @@ int fci_find(struct fc_iface *f, uint32_t home, uint64_t gate, int any_rank, str
  * taken. */
 FCI_NOINLINE void fci_unclaim(struct fc_iface *f, const struct fci_claim *c)
 {
-	/* X2 -> X1, A3: SC, see fci_hint. */
+	/* X2 -> X1, A3: SC, see fci_is_settled. */
 	atomic_store_explicit(fci_word(f, c->slot), c->word, FCI_SC);
 	fci_hint(f, c->slot);
 }

@@ -127,46 +127,56 @@ FCI_INLINE int fci_gate_moved(uint64_t gate, uint64_t now, uint32_t rank)
 void fci_unclaim(struct fc_iface *f, const struct fci_claim *c);
 
 /*
- * Claim one slot under `gate`, as just read. FCI_GOT; FCI_FULL; FCI_CHANGED: the gate has changed
- * meanwhile, nothing is held, read it again.
+ * Claim the slot that was last freed at home, under `gate`, as just read. FCI_GOT: a slot of extent 0;
+ * FCI_FULL: that one cannot be had; FCI_CHANGED: the gate has changed meanwhile, nothing is held,
+ * read it again. `home`: any number, best that of this CPU.
  */
-FCI_INLINE int fci_claim(struct fc_iface *f, uint32_t cpu, uint64_t gate, struct fci_claim *c)
+FCI_INLINE int fci_claim_hot(struct fc_iface *f, uint32_t home, uint64_t gate, struct fci_claim *c)
 {
-	uint32_t g = cpu & f->group_mask, slot;
-	uint64_t hot, w, now;
-	struct fci_claim far; /* so that *c stays in registers */
-	int rc;
+	uint32_t g = home & f->group_mask, slot;
+	fci_a64 *gate_word = &f->gate->word, *word;
+	/* N2: a hint, written by fci_set_hot with the right rank beside the slot. */
+	uint64_t hot = atomic_load_explicit(&f->groups[g].hot, FCI_RLX), w, now;
 
-	/* N2: a hint, written by fci_hint with the right rank beside the slot. */
-	hot = atomic_load_explicit(&f->groups[g].hot, FCI_RLX);
 	if (fci_unlikely(hot == 0))
 		hot = (uint64_t)g << 32 | g << 3;
 	slot = (uint32_t)hot;
-	if (fci_likely(slot < f->slots0) && fci_likely((uint32_t)(hot >> 32) < FCI_GATE_LIMIT(gate))) {
-		/* N3: re-checked by the CAS. */
-		w = atomic_load_explicit(&f->words[slot], FCI_RLX);
-		/* X1 -> X2 (fci_release): the last holder's uses of the record are over. SC because
-		 * the gate is read again after it. Litmus: T1: word = claimed; g = gate - T2: gate =
-		 * lower; n = words. T1 sees the old gate and T2 the free word: forbidden, else a
-		 * claim slips through under a limit that its setter believes in force. */
-		if (fci_likely(FCI_LOW(w) == FCI_FREE) &&
-		    fci_likely(atomic_compare_exchange_strong_explicit(&f->words[slot], &w,
-		                                                       w | fci_me(f) | FCI_CLAIMED, FCI_SC, FCI_RLX))) {
-			FC_TEST_POINT("claimed");
-			c->slot = slot;
-			c->word = w;
-			/* A2 -> X3 (set of the gate, limit.c): see X1. */
-			now = atomic_load_explicit(&f->gate->word, FCI_SC);
-			if (fci_likely(now == gate) || !fci_gate_moved(gate, now, (uint32_t)(hot >> 32)))
-				return FCI_GOT;
-			far = *c;
-			fci_unclaim(f, &far);
-			return FCI_CHANGED;
-		}
+	if (fci_unlikely(slot >= f->slots0) || fci_unlikely((uint32_t)(hot >> 32) >= FCI_GATE_LIMIT(gate)))
+		return FCI_FULL;
+	word = &f->words[slot];
+	/* N3: re-checked by the CAS. */
+	w = atomic_load_explicit(word, FCI_RLX);
+	if (fci_unlikely(FCI_LOW(w) != FCI_FREE))
+		return FCI_FULL;
+	/* X1 -> X2 (fci_release): the last holder's uses of the record are over. SC because the gate
+	 * is read again after it. Litmus: T1: word = claimed; g = gate - T2: gate = lower; n = words.
+	 * T1 sees the old gate and T2 the free word: forbidden, else a claim slips through under a
+	 * limit that its setter believes in force. */
+	if (fci_unlikely(!atomic_compare_exchange_strong_explicit(word, &w, w | fci_me(f) | FCI_CLAIMED, FCI_SC, FCI_RLX)))
+		return FCI_FULL;
+	FC_TEST_POINT("claimed");
+	c->slot = slot;
+	c->word = w;
+	/* A2 -> X3 (fci_gate_set): see X1. */
+	now = atomic_load_explicit(gate_word, FCI_SC);
+	if (fci_unlikely(now != gate) && fci_gate_moved(gate, now, (uint32_t)(hot >> 32))) {
+		struct fci_claim copy = *c; /* keeps *c in registers */
+
+		fci_unclaim(f, &copy);
+		return FCI_CHANGED;
 	}
-	rc = fci_find(f, g, gate, 0, &far);
-	*c = far;
-	return rc;
+	return FCI_GOT;
+}
+
+/*
+ * Claim any slot under `gate`, as just read; whether all are taken (fci_full) the caller has looked.
+ * FCI_GOT, FCI_FULL, FCI_CHANGED.
+ */
+FCI_INLINE int fci_claim(struct fc_iface *f, uint32_t home, uint64_t gate, struct fci_claim *c)
+{
+	int rc = fci_claim_hot(f, home, gate, c);
+
+	return fci_likely(rc != FCI_FULL) ? rc : fci_find(f, home & f->group_mask, gate, 0, c);
 }
 
 /* wait.c: give free places to those who wait; the same if the gate says that somebody does. */
@@ -174,47 +184,55 @@ void fci_grant(struct fc_iface *f);
 void fci_offer(struct fc_iface *f);
 
 /* What is owed after a slot was freed: hints, for a prober may have seen it taken. */
-void fci_hint_far(struct fc_iface *f, uint32_t slot);
+void fci_hint(struct fc_iface *f, uint32_t slot);
+/* The same, and a look for waiters: what an exit owes. Returns 1. */
+int fci_freed_far(struct fc_iface *f, uint32_t slot);
 
-FCI_INLINE void fci_hint(struct fc_iface *f, uint32_t slot)
+/* Remember a slot of extent 0 for the next claim at its home. */
+FCI_INLINE void fci_set_hot(struct fc_iface *f, uint32_t slot)
 {
-	uint32_t g = (slot >> 3) & f->group_mask;
-	struct fci_group *gr = &f->groups[g];
+	fci_a64 *hot = &f->groups[(slot >> 3) & f->group_mask].hot;
 
-	if (fci_unlikely(slot >= f->slots0)) {
-		fci_hint_far(f, slot);
-		return;
-	}
+	/* N2: a hint. Written only when different, so that the line stays shared. */
+	if (fci_unlikely((uint32_t)atomic_load_explicit(hot, FCI_RLX) != slot))
+		atomic_store_explicit(hot, (uint64_t)fci_rank0(f, slot) << 32 | slot, FCI_RLX);
+}
+
+/* Is nothing more owed for a slot of extent 0 that was just freed? */
+FCI_INLINE int fci_is_settled(const struct fc_iface *f, uint32_t slot)
+{
+	const struct fci_gate *gate = f->gate;
+
 	/* A4, A5 -> X4 (hint_clear): read after X2, both SC. Litmus: T1: word = FREE; t = T - T2: T =
 	 * SUSPECT; w = word. T1 sees MAYBE and T2 sees BUSY: forbidden, else the slot would be free
 	 * behind an EMPTY hint. Any hint of the group that is set leads to the exact look. */
-	if (fci_unlikely(atomic_load_explicit(&gr->s[0], FCI_SC) != 0) ||
-	    fci_unlikely(atomic_load_explicit(&f->gate->t0, FCI_SC) != f->t0_none) || fci_unlikely(f->t_words != 0))
-		fci_hint_far(f, slot);
-	/* N2: a hint. Written only when different, so that the line stays shared. */
-	if (fci_unlikely((uint32_t)atomic_load_explicit(&gr->hot, FCI_RLX) != slot))
-		atomic_store_explicit(&gr->hot, (uint64_t)fci_rank0(f, slot) << 32 | slot, FCI_RLX);
+	return fci_likely(atomic_load_explicit(&f->groups[(slot >> 3) & f->group_mask].s[0], FCI_SC) == 0) &&
+	       fci_likely(atomic_load_explicit(&gate->t0, FCI_SC) == f->t0_none) &&
+	       /* A6 -> X5 (wait.c): a waiter that missed the free slot has set WAITERS before. SC as A4. */
+	       fci_likely(!(atomic_load_explicit(&gate->word, FCI_SC) & FCI_GATE_WAITERS));
 }
 
-/* The same, and a look for waiters: what an exit owes. */
-FCI_INLINE void fci_freed(struct fc_iface *f, uint32_t slot)
+/* What an exit owes for a slot of extent 0. Returns 1. */
+FCI_INLINE int fci_freed(struct fc_iface *f, uint32_t slot)
 {
-	fci_hint(f, slot);
-	/* A6 -> X5 (wait.c): a waiter that missed the free slot has set WAITERS before. SC as A4. */
-	if (fci_unlikely(atomic_load_explicit(&f->gate->word, FCI_SC) & FCI_GATE_WAITERS))
-		fci_grant(f);
+	fci_set_hot(f, slot);
+	return fci_likely(fci_is_settled(f, slot)) ? 1 : fci_freed_far(f, slot);
+}
+
+/* Free the slot of a call if its word is still `w`: exactly one caller gets 1, and owes fci_freed(). */
+FCI_INLINE int fci_free_word(fci_a64 *word, uint64_t w)
+{
+	/* X2 -> X1, A3: all of the call is before it, the next holder behind it. SC: see fci_is_settled. */
+	return atomic_compare_exchange_strong_explicit(word, &w, FCI_NEXT_FREE(w), FCI_SC, FCI_RLX);
 }
 
 /* End the call in `slot` if its word is still `w`: exactly one caller gets 1. */
 FCI_INLINE int fci_release(struct fc_iface *f, uint32_t slot, uint64_t w)
 {
-	/* X2 -> X1, A3: all of the call is before it, the next holder behind it. SC: see fci_hint. */
-	if (fci_unlikely(!atomic_compare_exchange_strong_explicit(fci_word(f, slot), &w, FCI_NEXT_FREE(w),
-	                                                          FCI_SC, FCI_RLX)))
+	if (fci_unlikely(!fci_free_word(fci_word(f, slot), w)))
 		return 0;
 	FC_TEST_POINT("released");
-	fci_freed(f, slot);
-	return 1;
+	return fci_likely(slot < f->slots0) ? fci_freed(f, slot) : fci_freed_far(f, slot);
 }
 
 /* The same for a call whose word may have been changed by a lender since: also frees what was lent

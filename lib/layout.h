@@ -47,7 +47,7 @@ enum {
 #define FCI_GEN(w_)   ((w_) >> 16)
 #define FCI_LOW(w_)   ((w_) & 0xffff) /* 0: free, whatever the generation */
 #define FCI_WORD(gen_, owner_, state_) ((uint64_t)(gen_) << 16 | (uint64_t)(owner_) << 3 | (state_))
-#define FCI_NEXT_FREE(w_) FCI_WORD(FCI_GEN(w_) + 1, 0, FCI_FREE)
+#define FCI_NEXT_FREE(w_) (((w_) | 0xffff) + 1) /* generation + 1, no owner, FREE */
 #define FCI_WITH_STATE(w_, state_) (((w_) & ~(uint64_t)7) | (state_))
 
 /* A running call: somebody's exit will come. */
@@ -139,7 +139,8 @@ _Static_assert(sizeof(struct fci_record) == FCI_CACHELINE, "a record is one line
 struct fci_writeoff {
 	FCI_ALIGNED fci_a64 key;
 	fci_a64 start, who, frame, meta, tag;
-	fci_a64 resv[2];
+	fci_a64 purger; /* thread that stands between PREP and ACTIVE; 0: not known */
+	fci_a64 word;   /* of the slot, as it was: says whether the call had been moved */
 };
 
 /* A waiting caller: see wait.c. */

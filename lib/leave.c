@@ -171,7 +171,7 @@ int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 	return won;
 }
 
-FCI_NOINLINE void fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now)
+FCI_NOINLINE int fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now)
 {
 	/* N4: a setting. */
 	uint32_t mode = atomic_load_explicit(&f->exact, FCI_RLX);
@@ -180,13 +180,13 @@ FCI_NOINLINE void fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint6
 	if (mode == FC_LATENCY_EXACT) {
 		e->meta_ |= FCI_E_SAMPLED;
 		/* N4: a rate: every call comes here, the recorder takes some. */
-		if (fci_likely((e->word_ & ~(uint64_t)0xffff) * FCI_SCRAMBLE > atomic_load_explicit(&f->block->rare.sample_exact, FCI_RLX)))
-			return;
+		if (fci_likely(FCI_SCRAMBLED(e->word_) > atomic_load_explicit(&f->block->rare.sample_exact, FCI_RLX)))
+			return 0;
 	} else if (mode != FC_LATENCY_OFF) {
 		e->meta_ |= FCI_E_SAMPLED;
 		e->start_ = fci_clock_now(&f->fc->clock);
 	}
-	fci_sampled(f, FC_OK, 0, now);
+	return fci_sampled(f, FC_OK, 0, now);
 }
 
 /* ---- moving, suspending ------------------------------------------------------------------------ */

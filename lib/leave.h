@@ -12,8 +12,8 @@ int fci_leave_long(struct fc_entry *e, uint64_t word);
  * off, or this is a second exit, or the child of a fork. */
 int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, uint64_t start, uint64_t meta);
 
-/* Begin measuring a call that was sampled or whose interface measures all. */
-void fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now);
+/* Begin measuring a call that was sampled or whose interface measures all. Returns 0. */
+int fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now);
 
 /* A claimed slot of an extent: the plain way in, out of line. */
 int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now, struct fci_claim c);

@@ -77,7 +77,7 @@ static void record(struct fc_iface *f, int status, uint64_t detail, uint32_t shi
 	atomic_store_explicit(&d->seq, 2 * i + 2, FCI_REL);
 }
 
-FCI_NOINLINE void fci_sampled(struct fc_iface *f, int status, uint64_t detail, uint64_t now)
+FCI_NOINLINE int fci_sampled(struct fc_iface *f, int status, uint64_t detail, uint64_t now)
 {
 	/* N1: a setting, and a rate. */
 	int exact = atomic_load_explicit(&f->exact, FCI_RLX) == FC_LATENCY_EXACT;
@@ -90,11 +90,7 @@ FCI_NOINLINE void fci_sampled(struct fc_iface *f, int status, uint64_t detail, u
 		now = fci_now(f);
 	record(f, status, detail, (uint32_t)__builtin_clzll(t | 1), now);
 	adapt(status ? &f->gate->sampled_refused : &f->gate->sampled, threshold, now);
-}
-
-void fci_latency_add(struct fc_iface *f, uint64_t latency_ns)
-{
-	fci_percpu_add(&f->counters, offsetof(struct fci_counters, hist) + fc_hist_bucket(latency_ns) * sizeof(uint64_t), 1);
+	return status;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------- */

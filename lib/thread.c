@@ -113,7 +113,7 @@ static void find_cpu(struct fci_thread *t)
 	(void)fci_thread_cpu_refresh(t);
 	t->cpu_at = &t->cpu;
 #if FCI_HAVE_RSEQ
-	if (__rseq_size != 0 && (int32_t)fci_rseq_cpu() >= 0)
+	if (__rseq_size != 0 && (int32_t)fci_rseq_area()->cpu_id >= 0)
 		t->cpu_at = (const volatile uint32_t *)&fci_rseq_area()->cpu_id;
 #endif
 }

@@ -28,12 +28,27 @@ static void free_aux(struct fc_iface *f, uint32_t slot, uint64_t word)
 		atomic_fetch_add_explicit(&f->block->rare.aux, 1, FCI_RLX);
 }
 
+/* One more. Under a new gate when it changes: its limit counts what is held already. Again only when
+ * somebody has changed it. */
+static int claim_one(struct fc_iface *f, uint64_t *gate, struct fci_claim *c)
+{
+	int rc;
+
+	while ((rc = fci_claim_counted(f, *gate, c)) == FCI_CHANGED) {
+		/* A3 -> X3 (fci_gate_set). */
+		*gate = atomic_load_explicit(&f->gate->word, FCI_SC);
+		if (*gate & (FCI_GATE_OFF | FCI_GATE_DRAINING))
+			break;
+	}
+	return rc;
+}
+
 int fci_weight_claim(struct fc_iface *f, const struct fci_claim *primary, uint32_t weight, uint64_t gate)
 {
 	for (uint32_t i = 1; i < weight; i++) {
 		struct fci_claim c;
 
-		if (fci_claim_counted(f, gate, &c) != FCI_GOT) {
+		if (claim_one(f, &gate, &c) != FCI_GOT) {
 			fci_weight_unclaim(f, primary, i);
 			return 0;
 		}

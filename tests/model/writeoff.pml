@@ -15,8 +15,9 @@
  * The word is freed only after ACTIVE, so "PREP and the word has moved on" means one thing: the call left by
  * itself. With the one step BUSY -> FREE it may mean either, and no reading of it is right (MUT 1, MUT 2).
  *
- * Checked: running <= slots + elements in use at each claim; a late exit finds its element; at the end all
- * slots are FREE and the whole budget is back. Purger 0 may die anywhere.
+ * Checked: running <= words not FREE + elements in use, at each claim, each word freed, each element cleared
+ * (so nothing comes back while its call runs); at the end all slots are FREE and the whole budget is back.
+ * Purger 1 may die anywhere.
  */
 #ifndef NS
 #define NS 1
@@ -58,13 +59,20 @@ byte st[NS], gen[NS];
 byte el[NE], eown[NE], eslot[NE], egen[NE];
 byte running;			/* ghost: calls that physically run */
 byte done;
-bit dead;			/* purger 0 was killed */
+bit dead;			/* purger 1 was killed */
 
 #if NE == 1
 #define used (el[0] >= PREP)
 #else
 #define used ((el[0] >= PREP) + (el[1] >= PREP))
 #endif
+
+#if NS == 1
+#define taken (st[0] != FREE)
+#else
+#define taken ((st[0] != FREE) + (st[1] != FREE))
+#endif
+#define check() assert(running <= taken + used)
 
 #define is_busy(s, g) (st[s] == BUSY && gen[s] == g)
 #define is_purged(s, g) (st[s] == PURGED && gen[s] == g)
@@ -75,13 +83,14 @@ bit dead;			/* purger 0 was killed */
 #endif
 
 inline clear_element(i) {
-	el[i] = EMPTY; eown[i] = 0; eslot[i] = 0; egen[i] = 0
+	el[i] = EMPTY; eown[i] = 0; eslot[i] = 0; egen[i] = 0;
+	check()
 }
 
 inline free_purged(s, g) {
 	atomic {
 		if
-		:: is_purged(s, g) -> st[s] = FREE; gen[s]++
+		:: is_purged(s, g) -> st[s] = FREE; gen[s]++; check()
 		:: else
 		fi
 	}
@@ -108,7 +117,7 @@ inline clear_matching(s, g) {
 			atomic {
 				if
 				:: el[i] == x && names(i, s, g) ->
-					clear_element(i); found = 1;
+					clear_element(i);
 #if MUT == 10			/* stops at the first */
 					i = NE
 #else
@@ -126,16 +135,15 @@ inline clear_matching(s, g) {
 
 proctype caller() {
 	byte n = CALLS, s, g, i, x;
-	bit found;
 
 	do
 	:: n == 0 -> break
 	:: else ->
 		n--;
 		if
-		:: atomic { st[0] == FREE -> st[0] = BUSY; s = 0; g = gen[0]; running++; assert(running <= NS + used) }
+		:: atomic { st[0] == FREE -> st[0] = BUSY; s = 0; g = gen[0]; running++; check() }
 #if NS == 2
-		:: atomic { st[1] == FREE -> st[1] = BUSY; s = 1; g = gen[1]; running++; assert(running <= NS + used) }
+		:: atomic { st[1] == FREE -> st[1] = BUSY; s = 1; g = gen[1]; running++; check() }
 #endif
 		fi;
 		atomic {
@@ -151,8 +159,7 @@ proctype caller() {
 		free_purged(s, g);
 		clear_matching(s, g);
 #endif
-		assert(found);
-next:		atomic { s = 0; g = 0; found = 0 }
+next:		atomic { s = 0; g = 0 }
 	od;
 	done++
 }
@@ -217,7 +224,7 @@ inline purge() {
 	fi;
 	atomic { assert(el[i] == RESV && eown[i] == me); eslot[i] = s; egen[i] = g; el[i] = PREP }
 #ifdef ONE_STEP
-	atomic { if :: is_busy(s, g) -> st[s] = FREE; gen[s]++; ok = 1 :: else fi }
+	atomic { if :: is_busy(s, g) -> st[s] = FREE; gen[s]++; ok = 1; check() :: else fi }
 #else
 	atomic { if :: is_busy(s, g) -> st[s] = PURGED; ok = 1 :: else fi }
 #endif
