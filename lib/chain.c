@@ -45,7 +45,7 @@ static int refused_by(struct fci_way *w, const struct fci_stage *s, const struct
 		return 0;
 	}
 	if (rc < 0)
-		return fci_fault(w->f, rc);
+		return fci_fault(w->f, rc) == 0 ? 0 : fci_refuse(w->e, w->f, FC_REFUSED_FAULT, s->ic->name, 0, 0, 0, w->now);
 	return fci_refuse(w->e, w->f, rc, s->ic->name, c->observed, c->limit, c->retry_after_ns, w->now);
 }
 

@@ -260,43 +260,6 @@ static void link_context(struct fc *fc)
 	pthread_mutex_unlock(&list_mutex);
 }
 
-int fc_create(struct fc **ret, const struct fc_opts *opts)
-{
-	struct fc_alloc alloc = { libc_alloc, libc_free, NULL };
-	struct fc_opts o;
-	struct fc *fc;
-	int rc;
-
-	if (!ret)
-		return -EINVAL;
-	rc = fci_opts_import(&o, sizeof(o), OPTS_V1_BYTES, opts);
-	rc = rc < 0 ? rc : check_opts(&o);
-	if (rc < 0)
-		return rc;
-	if (o.alloc && o.alloc->alloc)
-		alloc = *o.alloc;
-	fc = fci_alloc(&(struct fc){ .alloc = alloc }, sizeof(*fc));
-	if (!fc)
-		return -ENOMEM;
-	fc->alloc = alloc;
-	fill_opts(fc, &o);
-	pthread_mutex_init(&fc->setup, NULL);
-	pthread_mutex_init(&fc->thread_mutex, NULL);
-	(void)fci_thread_self();
-	rc = make_parts(fc, &o);
-	link_context(fc);
-	if (rc == 0 && (o.flags & FC_THREAD))
-		rc = fc_start(fc);
-	if (rc < 0) {
-		fc_destroy(fc);
-		return rc;
-	}
-	if (getenv("FCGUARD_OFF") && strcmp(getenv("FCGUARD_OFF"), "1") == 0)
-		fc_off_set(fc, 1);
-	*ret = fc;
-	return 0;
-}
-
 static void unlink_context(struct fc *fc)
 {
 	struct fc **p;
@@ -336,17 +299,65 @@ static void free_parts(struct fc *fc)
 		munmap(fc->seg, fc->seg_bytes);
 }
 
-struct fc *fc_destroy(struct fc *fc)
+/* The end of a context, whole or half made. */
+static void end_context(struct fc *fc)
 {
-	struct fc_alloc alloc;
+	struct fc_alloc alloc = fc->alloc;
 
-	if (!fci_fc_ok(fc))
-		return NULL;
 	fc_stop(fc);
 	if (fc->events && fc->stuck) {
 		fci_events_tell(fc, fci_clock_now(&fc->clock));
 		(void)fci_leaks_report(fc, -1, 1);
 	}
+	unlink_context(fc);
+	free_parts(fc);
+	pthread_mutex_destroy(&fc->setup);
+	pthread_mutex_destroy(&fc->thread_mutex);
+	fc->magic = 0;
+	fci_free(&(struct fc){ .alloc = alloc }, fc, sizeof(*fc));
+}
+
+int fc_create(struct fc **ret, const struct fc_opts *opts)
+{
+	struct fc_alloc alloc = { libc_alloc, libc_free, NULL };
+	struct fc_opts o;
+	struct fc *fc;
+	int rc;
+
+	if (!ret)
+		return -EINVAL;
+	rc = fci_opts_import(&o, sizeof(o), OPTS_V1_BYTES, opts);
+	rc = rc < 0 ? rc : check_opts(&o);
+	if (rc < 0)
+		return rc;
+	if (o.alloc && o.alloc->alloc)
+		alloc = *o.alloc;
+	fc = fci_alloc(&(struct fc){ .alloc = alloc }, sizeof(*fc));
+	if (!fc)
+		return -ENOMEM;
+	fc->alloc = alloc;
+	fill_opts(fc, &o);
+	pthread_mutex_init(&fc->setup, NULL);
+	pthread_mutex_init(&fc->thread_mutex, NULL);
+	(void)fci_thread_self();
+	rc = make_parts(fc, &o);
+	link_context(fc);
+	if (rc == 0 && (o.flags & FC_THREAD))
+		rc = fc_start(fc);
+	if (rc < 0) {
+		end_context(fc); /* nobody knows it; the default's mutex may be held */
+		return rc;
+	}
+	if (getenv("FCGUARD_OFF") && strcmp(getenv("FCGUARD_OFF"), "1") == 0)
+		fc_off_set(fc, 1);
+	*ret = fc;
+	return 0;
+}
+
+struct fc *fc_destroy(struct fc *fc)
+{
+	if (!fci_fc_ok(fc))
+		return NULL;
 	pthread_mutex_lock(&default_mutex);
 	/* N6: under the mutex. */
 	if (atomic_load_explicit(&default_fc, FCI_RLX) == fc)
@@ -354,13 +365,7 @@ struct fc *fc_destroy(struct fc *fc)
 	if (default_own == fc)
 		default_own = NULL;
 	pthread_mutex_unlock(&default_mutex);
-	unlink_context(fc);
-	free_parts(fc);
-	pthread_mutex_destroy(&fc->setup);
-	pthread_mutex_destroy(&fc->thread_mutex);
-	fc->magic = 0;
-	alloc = fc->alloc;
-	fci_free(&(struct fc){ .alloc = alloc }, fc, sizeof(*fc));
+	end_context(fc);
 	return NULL;
 }
 

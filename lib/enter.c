@@ -470,14 +470,18 @@ int fc_entry_resume(struct fc_entry *e)
 	rc = w.gate & FCI_GATE_DRAINING ? FCI_CHANGED : claim(&w, 0);
 	if (rc == FCI_FULL)
 		rc = claim_harder(&w);
-	if (rc != FCI_GOT) {
-		rc = rc == FCI_CHANGED ? fci_refuse(e, w.f, FC_REFUSED_DRAINING, "drain", 0, 0, 0, w.now) : fci_refuse_full(&w, rc > FCI_CHANGED ? rc : 0);
-		if (rc != 0) {
-			*e = was;
-			e->verdict_ = rc;
-			return rc;
-		}
+	if (rc == FCI_GOT) {
+		admit_resumed(&w, &was, cells);
+		return 0;
 	}
-	admit_resumed(&w, &was, cells);
-	return 0;
+	if (w.gate & FCI_GATE_DRAINING)
+		rc = fci_refuse(e, w.f, FC_REFUSED_DRAINING, "drain", 0, 0, 0, w.now);
+	else if (rc == FCI_CHANGED) /* switched off: goes on unguarded */
+		rc = admit_untracked(e, w.f);
+	else
+		rc = fci_refuse_full(&w, rc > FCI_CHANGED ? rc : 0);
+	/* Refused or untracked it has no place: what interceptors took stays noted in the entry. */
+	*e = was;
+	e->verdict_ = rc;
+	return rc;
 }

@@ -372,7 +372,7 @@ struct fc_iface *fc_iface_get(struct fc *fc, const char *name)
 {
 	struct fc_iface_opts o = { .size = sizeof(o) };
 	struct fc_iface *f;
-	int rc;
+	int rc = 0;
 
 	if (!fci_fc_ok(fc))
 		return fc_default()->pass;

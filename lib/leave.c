@@ -114,7 +114,7 @@ int fci_leave_long(struct fc_entry *e, uint64_t word)
 	__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
 	if (!(meta & FCI_E_DETACHED))
 		fci_self.held--;
-	was = fci_section_enter(&fci_self); /* the chain must outlive the slot until its post has run */
+	was = fci_section_enter(fci_thread_self()); /* the chain must outlive the slot until its post has run */
 	won = fci_release_call(f, slot, word);
 	if (won) {
 		fci_weight_free(f, aux, n_aux, slot, word);

@@ -54,9 +54,9 @@ static int always_good(void *arg, struct fc_health_sample *s)
 
 /* ---- those who call ---------------------------------------------------------------------------- */
 
-static uint32_t most(const struct run *r)
+static uint32_t most(const struct run *r, uint32_t cap)
 {
-	return r->what & EXPAND ? 4 * r->cap : r->cap;
+	return r->what & EXPAND ? 4 * cap : cap;
 }
 
 static void come(struct run *r, unsigned weight)
@@ -66,9 +66,9 @@ static void come(struct run *r, unsigned weight)
 
 	if (r->what & (PURGE | DRY | OFF))
 		return; /* more bodies run than places are taken */
-	if (n > most(r))
+	if (n > most(r, r->cap))
 		atomic_fetch_add(&r->over, 1);
-	if ((before & 1) && before == atomic_load(&r->phase) && n > r->low)
+	if ((before & 1) && before == atomic_load(&r->phase) && n > most(r, r->low))
 		atomic_fetch_add(&r->over_low, 1);
 }
 

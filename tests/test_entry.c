@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -1998,7 +1999,20 @@ static void without_memory_the_default_context_lets_calls_pass_and_tries_again(v
 	assert_int_equal(status, 0);
 }
 
-/* Nothing but read, write and exit: any other system call kills. */
+/* From here on every system call but exit kills. (The strict mode would also forbid the CPU's counter.) */
+static int forbid_system_calls(void)
+{
+	struct sock_filter only_exit[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog program = { .len = 4, .filter = only_exit };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
 static void calls_under_seccomp(struct fc_iface *f, struct fc_iface *full)
 {
 	FC_OPTS(fc_ctx, ctx, .weight = 2);
@@ -2010,7 +2024,7 @@ static void calls_under_seccomp(struct fc_iface *f, struct fc_iface *full)
 		bad |= call(f, &ctx);
 		(void)call(full, NULL);
 	}
-	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+	if (forbid_system_calls())
 		syscall(SYS_exit, 77);
 	for (int i = 0; i < 50000; i++) {
 		bad |= fc_enter(&e, f, i % 2 ? NULL : &ctx);

@@ -885,6 +885,27 @@ static void a_moved_call_is_ended_by_another_thread_when_its_own_is_dead(void **
 	assert_int_equal(s.purged, 0);
 }
 
+/* Nothing is left even for an interface without a cap: the call goes on untracked. */
+static void a_call_resumed_when_no_place_is_left_takes_nobodys(void **state)
+{
+	enum { MOST = 4096 };
+	struct fc_entry later = FC_ENTRY_INIT;
+
+	(void)state;
+	memset(e, 0, sizeof(e));
+	guarded_context(&g, 0);
+	g.f = fc_iface_get(g.fc, "observed");
+	assert_int_equal(fc_enter(&later, g.f, NULL), 0);
+	assert_int_equal(fc_entry_suspend(&later), 0);
+	assert_int_equal(guarded_fill(&g, e, MOST), MOST);
+	assert_int_equal(fc_inside(g.f, NULL), MOST);
+	assert_int_equal(fc_entry_resume(&later), 0);
+	assert_int_equal(fc_exit_status(&later), 1);
+	for (int i = 0; i < MOST; i++)
+		assert_int_equal(fc_exit_status(&e[i]), 1);
+	assert_int_equal(fc_inside(g.f, NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -907,6 +928,7 @@ int main(void)
 		cmocka_unit_test_teardown(no_interleaving_breaks_an_invariant, teardown),
 		cmocka_unit_test_teardown(a_view_is_of_one_call, teardown),
 		cmocka_unit_test_teardown(there_is_no_count_to_drift, teardown),
+		cmocka_unit_test_teardown(a_call_resumed_when_no_place_is_left_takes_nobodys, teardown),
 		cmocka_unit_test_teardown(a_moved_call_is_ended_by_another_thread_when_its_own_is_dead, teardown),
 	};
 

@@ -1,9 +1,10 @@
 /*
  * Writing off a call that runs on: NE elements are the budget.
  *
- * Element: EMPTY, RESV(purger), PREP(slot, generation), ACTIVE(slot, generation); its word names slot and
- * generation, so that one CAS speaks of one call. The slot word has a state of its own between the two
- * halves of a write-off, PURGED, with the generation still that of the call:
+ * An element is a slot in small: its word is {state, purger, generation of its own}, the generation goes up
+ * when it becomes EMPTY, every change is a CAS on the full word, and the fields beside it (slot, generation
+ * of the call) mean something in PREP and ACTIVE only. States EMPTY, RESV, PREP, ACTIVE. The slot word has a
+ * state between the two halves of a write-off, PURGED, with the generation still that of the call:
  *
  *   purge : EMPTY -> RESV; fill in; PREP; CAS word BUSY -> PURGED (fails: PREP -> EMPTY);
  *           CAS PREP -> ACTIVE; CAS word PURGED -> FREE, generation + 1
@@ -56,7 +57,7 @@
 #define ACTIVE 3
 
 byte st[NS], gen[NS];
-byte el[NE], eown[NE], eslot[NE], egen[NE];
+byte el[NE], eown[NE], eseq[NE], eslot[NE], egen[NE];
 byte running;			/* ghost: calls that physically run */
 byte done;
 bit dead;			/* purger 1 was killed */
@@ -82,8 +83,14 @@ bit dead;			/* purger 1 was killed */
 #define names(i, s, g) (eslot[i] == s && egen[i] == g)
 #endif
 
+#if MUT == 11			/* the element has no generation; its fields are compared instead */
+#define same(i, state) (el[i] == state && eslot[i] == s && egen[i] == g)
+#else
+#define same(i, state) (el[i] == state && eseq[i] == q)
+#endif
+
 inline clear_element(i) {
-	el[i] = EMPTY; eown[i] = 0; eslot[i] = 0; egen[i] = 0;
+	el[i] = EMPTY; eseq[i]++; eown[i] = 0; eslot[i] = 0; egen[i] = 0;
 	check()
 }
 
@@ -105,9 +112,9 @@ inline clear_matching(s, g) {
 		atomic {
 			if
 #if MUT == 4			/* only ACTIVE is looked for */
-			:: el[i] == ACTIVE && names(i, s, g) -> x = el[i]
+			:: el[i] == ACTIVE && names(i, s, g) -> x = el[i]; q = eseq[i]
 #else
-			:: el[i] >= PREP && names(i, s, g) -> x = el[i]
+			:: el[i] >= PREP && names(i, s, g) -> x = el[i]; q = eseq[i]
 #endif
 			:: else -> i++
 			fi
@@ -116,7 +123,7 @@ inline clear_matching(s, g) {
 		:: x != 0 ->
 			atomic {
 				if
-				:: el[i] == x && names(i, s, g) ->
+				:: same(i, x) ->
 					clear_element(i);
 #if MUT == 10			/* stops at the first */
 					i = NE
@@ -125,7 +132,7 @@ inline clear_matching(s, g) {
 #endif
 				:: else
 				fi;
-				x = 0
+				x = 0; q = 0
 			}
 		:: else
 		fi
@@ -134,7 +141,7 @@ inline clear_matching(s, g) {
 }
 
 proctype caller() {
-	byte n = CALLS, s, g, i, x;
+	byte n = CALLS, s, g, i, x, q;
 
 	do
 	:: n == 0 -> break
@@ -146,6 +153,9 @@ proctype caller() {
 		:: atomic { st[1] == FREE -> st[1] = BUSY; s = 1; g = gen[1]; running++; check() }
 #endif
 		fi;
+#ifdef STUCK			/* half written off, it stays until somebody has done the other half */
+		!is_purged(s, g);
+#endif
 		atomic {
 			if
 			:: is_busy(s, g) -> st[s] = FREE; gen[s]++; running--; goto next
@@ -166,29 +176,29 @@ next:		atomic { s = 0; g = 0 }
 
 /* one element whose purger is dead */
 inline mend_one(e) {
-	atomic { x = el[e]; s = eslot[e]; g = egen[e]; o = eown[e] }
+	atomic { x = el[e]; q = eseq[e]; s = eslot[e]; g = egen[e]; o = eown[e] }
 	if
 	:: !dead || o != 1 || x == EMPTY
 #if MUT == 8			/* RESV is not mended */
 	:: dead && o == 1 && x == RESV
 #else
 	:: dead && o == 1 && x == RESV ->
-		atomic { if :: el[e] == RESV && eown[e] == 1 -> clear_element(e) :: else fi }
+		atomic { if :: same(e, RESV) -> clear_element(e) :: else fi }
 #endif
 	:: dead && o == 1 && x == PREP ->
 		if
 #ifdef ONE_STEP
 #if MUT == 1			/* as the word has moved on, it was written off */
 		:: !is_busy(s, g) ->
-			atomic { if :: el[e] == PREP && eslot[e] == s && egen[e] == g -> el[e] = ACTIVE :: else fi }
+			atomic { if :: same(e, PREP) -> el[e] = ACTIVE :: else fi }
 #endif
 #else
 		:: is_purged(s, g) ->
-			atomic { if :: el[e] == PREP && eslot[e] == s && egen[e] == g -> el[e] = ACTIVE :: else fi }
+			atomic { if :: same(e, PREP) -> el[e] = ACTIVE :: else fi }
 			free_purged(s, g)
 #endif
 		:: else ->
-			atomic { if :: el[e] == PREP && eslot[e] == s && egen[e] == g -> clear_element(e) :: else fi }
+			atomic { if :: same(e, PREP) -> clear_element(e) :: else fi }
 		fi
 	:: dead && o == 1 && x == ACTIVE ->
 #if MUT != 9			/* ACTIVE is left alone, and its word */
@@ -197,7 +207,7 @@ inline mend_one(e) {
 		skip
 #endif
 	fi;
-	atomic { x = 0; s = 0; g = 0; o = 0 }
+	atomic { x = 0; q = 0; s = 0; g = 0; o = 0 }
 }
 
 inline mend() {
@@ -216,9 +226,9 @@ inline purge() {
 	:: goto stop
 	fi;
 	if
-	:: atomic { el[0] == EMPTY -> el[0] = RESV; eown[0] = me; i = 0 }
+	:: atomic { el[0] == EMPTY -> el[0] = RESV; eown[0] = me; i = 0; q = eseq[0] }
 #if NE == 2
-	:: atomic { el[0] != EMPTY && el[1] == EMPTY -> el[1] = RESV; eown[1] = me; i = 1 }
+	:: atomic { el[0] != EMPTY && el[1] == EMPTY -> el[1] = RESV; eown[1] = me; i = 1; q = eseq[1] }
 #endif
 	:: atomic { el[0] != EMPTY && el[NE - 1] != EMPTY -> goto stop }	/* the budget is used up */
 	fi;
@@ -230,7 +240,7 @@ inline purge() {
 #endif
 	if
 	:: !ok ->
-		atomic { if :: el[i] == PREP && eown[i] == me && eslot[i] == s && egen[i] == g -> clear_element(i) :: else fi }
+		atomic { if :: same(i, PREP) -> clear_element(i) :: else fi }
 	:: else ->
 #if MUT == 7			/* the word is freed before the element is ACTIVE */
 		free_purged(s, g);
@@ -238,15 +248,15 @@ inline purge() {
 #if MUT == 6			/* ACTIVE by a store: a late exit may have cleared the element */
 		atomic { eslot[i] = s; egen[i] = g; el[i] = ACTIVE; eown[i] = me }
 #else
-		atomic { if :: el[i] == PREP && eown[i] == me && eslot[i] == s && egen[i] == g -> el[i] = ACTIVE :: else fi }
+		atomic { if :: same(i, PREP) -> el[i] = ACTIVE :: else fi }
 #endif
 		free_purged(s, g)
 	fi;
-stop:	atomic { s = 0; g = 0; i = 0; ok = 0 }
+stop:	atomic { s = 0; g = 0; i = 0; q = 0; ok = 0 }
 }
 
 proctype purger(byte me) {		/* number 1 is the one that may die */
-	byte n = PURGES, s, g, i;
+	byte n = PURGES, s, g, i, q;
 	bit ok;
 
 	{
@@ -269,7 +279,7 @@ proctype killer() {
 }
 
 proctype mender() {
-	byte n = MENDS, x, s, g, o;
+	byte n = MENDS, x, q, s, g, o;
 
 	do
 	:: n > 0 && dead -> n--; mend()
@@ -279,7 +289,7 @@ proctype mender() {
 }
 
 init {
-	byte k, x, s, g, o;
+	byte k, x, q, s, g, o;
 
 	atomic {
 		for (k : 0 .. CALLERS - 1) { run caller() }
@@ -288,11 +298,12 @@ init {
 		run killer();
 		run mender()
 	}
-	/* the final pass must not wait for callers: they may be waiting for the slot it frees */
-	do
-	:: done == CALLERS + NP + 2 -> break
-	:: done < CALLERS + NP + 2 && dead && (el[0] != EMPTY || el[NE - 1] != EMPTY) -> mend()
-	od;
+	/* one pass after a death is enough, whatever the others do; callers may wait for the slot it frees */
+	if
+	:: dead -> mend()
+	:: done == CALLERS + NP + 2
+	fi;
+	done == CALLERS + NP + 2;
 	mend();
 	assert(running == 0);
 	assert(st[0] == FREE && st[NS - 1] == FREE);
