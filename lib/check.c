@@ -137,7 +137,7 @@ static int empty(struct fci_writeoff *w, uint64_t *k)
 	return atomic_compare_exchange_strong_explicit(&w->key, k, 0, FCI_SC, FCI_SC);
 }
 
-/* An element of the budget for this call: PREP. NULL: used up. */
+/* An element of the budget for this call: PREP (X1). NULL: used up. N4: its fields are published by X2. */
 static struct fci_writeoff *prepare(struct fc_iface *f, const struct fci_view *v)
 {
 	uint32_t budget = budget_of(f);
@@ -207,6 +207,7 @@ int fci_writeoff_left(struct fc_iface *f, uint32_t slot, uint64_t word)
 	return 0;
 }
 
+/* A2 -> X2, A3: the key, the fields, the key again. */
 int fci_writeoff_view(const struct fc_iface *f, uint32_t i, struct fci_view *v)
 {
 	struct fci_writeoff *w = element(f, i);

@@ -452,7 +452,7 @@ int fc_iface_get_opts(const struct fc_iface *f, struct fc_iface_opts *ret)
 	return fci_opts_export(ret, &o, sizeof(o), OPTS_V1_BYTES);
 }
 
-/* One field of the options, by name, as fc_iface_set would. */
+/* One field of the options, by name, as fc_iface_set would. N1: settings. */
 static int set_again(struct fc_iface *f, uint32_t cap, int change_cap, uint32_t set, uint32_t clear)
 {
 	struct fc_iface_opts o;
@@ -470,7 +470,7 @@ static int set_again(struct fc_iface *f, uint32_t cap, int change_cap, uint32_t 
 		rc = 0;
 	}
 	if (rc == 0) /* a switch makes no rule of an interface that has none; a cap does */
-		rc = change(f, &o, change_cap ? 0 : atomic_load_explicit(&f->block->config.flags, FCI_RLX) & FCI_CONFIG_UNRULED); /* N1 */
+		rc = change(f, &o, change_cap ? 0 : atomic_load_explicit(&f->block->config.flags, FCI_RLX) & FCI_CONFIG_UNRULED);
 	pthread_mutex_unlock(&f->fc->setup);
 	return rc;
 }

@@ -2058,7 +2058,7 @@ static void enter_and_exit_make_no_system_call(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	fc_destroy(real);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip();
+		return; /* no such filter in this kernel */
 	assert_int_equal(status, 0);
 }
 #endif
