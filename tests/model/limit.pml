@@ -353,8 +353,8 @@ inline tick() {
 	atomic { fresh = fresh & ~(1 << me); l = 0; d = 0 }
 }
 
-proctype ticker(byte me) {
-	byte n = TICKS, m, mg, l, r, w, wg;
+proctype ticker(byte me; byte n) {
+	byte m, mg, l, r, w, wg;
 	bit d, x, ok;
 
 	do
@@ -365,8 +365,7 @@ proctype ticker(byte me) {
 }
 
 init {
-	byte me = CALLERS, k, m, mg, l, r, w, wg;
-	bit d, x, ok;
+	byte k;
 
 	atomic {
 		st[NS - 1] = BUSY; inside = 1;
@@ -377,9 +376,9 @@ init {
 		k = 0;
 		run stuck();
 		run control();
-		run ticker(CALLERS + 1);
+		run ticker(CALLERS, TICKS);
 #ifdef TICKERS2
-		run ticker(CALLERS + 2);
+		run ticker(CALLERS + 1, TICKS);
 #define OTHERS (CALLERS + 3)
 #else
 #define OTHERS (CALLERS + 2)
@@ -387,15 +386,17 @@ init {
 	}
 #ifndef STUCK_ANYTIME
 	done == OTHERS;
-	/* only the stuck call is inside: it must not keep DRAIN up */
-	tick();
-	tick();
+	/* only the stuck call is inside: two ticks, and it must not keep DRAIN up */
+	atomic { done = 0; run ticker(CALLERS, 2) }
+	done == 1;
 	if :: limit > 0 -> assert(!drain) :: else fi;
-#endif
 	letgo = 1;
+	done == 2;
+#else
 	done == OTHERS + 1;
-	tick();
-	tick();
+#endif
+	atomic { done = 0; run ticker(CALLERS, 2) }
+	done == 1;
 	assert(inside == 0 && !drain);
 	assert(st[0] == FREE && st[1] == FREE);
 #if NS > 2
