@@ -271,6 +271,7 @@ static int count_mode(const struct bench_opts *o)
 			x.subject = ops[i].subject;
 	if (!x.subject)
 		bench_die("--op: one of admit, refuse, exact is wanted");
+	guard_steady = true;
 	if (x.subject->setup(x.subject, &c, &x.state))
 		bench_die("%s: cannot be set up", x.subject->name);
 	for (uint32_t i = 1; i < c.threads; i++)

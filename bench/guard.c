@@ -13,6 +13,8 @@
 
 #define CAP 64
 
+bool guard_steady;
+
 struct fc *guard_context(void)
 {
 	static struct fc *fc;
@@ -22,6 +24,10 @@ struct fc *guard_context(void)
 
 	if (fc)
 		return fc;
+	if (guard_steady) {
+		o.flags = 0;
+		o.clock = FC_CLOCK_VIRTUAL;
+	}
 	rc = fc_create(&fc, &o);
 	if (rc)
 		bench_die("fc_create: %s", fc_status_text(rc));
