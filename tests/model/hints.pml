@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Free-slot hints on two levels, T over groups and S over lines, and the proof that a refusal needs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Claims against a limit that falls and rises; draining; a slot lent for a stuck call.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * One slot's life: claim, record, BUSY, exit, second exit from a copy of the entry, purge, late exit.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Bounded waiting. NS slots, all taken at the start by one holder each, the hint EMPTY; waiters; a
  * newcomer that may take back its own claim; under KILL a holder that may die anywhere, and a reaper.
