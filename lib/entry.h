@@ -37,13 +37,13 @@ struct fci_here {
 
 /*
  * As they are after the return of the exported function that uses this. On x86-64 the saved frame
- * pointer and the return address are the two words at its frame address; elsewhere the stack pointer
- * is not known, and the frame pointer does.
+ * pointer and the return address are the two words at its frame address; elsewhere the compiler says
+ * where the frame begins.
  */
 #if defined(__x86_64__)
 #define FCI_CALLER_SP ((uint64_t)(uintptr_t)__builtin_frame_address(0) + 16)
 #else
-#define FCI_CALLER_SP 0
+#define FCI_CALLER_SP ((uint64_t)(uintptr_t)__builtin_dwarf_cfa())
 #endif
 #define FCI_HERE                                                                                   \
 	((struct fci_here){ (uint64_t)(uintptr_t)__builtin_return_address(0), FCI_CALLER_SP,       \
