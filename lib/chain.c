@@ -344,6 +344,9 @@ static int in_use(struct fc_iface *f, const struct fci_chain *c)
 	uint32_t slots = fci_slots(f);
 	struct fci_view v;
 
+	/* Before the look and after it: a call may be suspended or resumed meanwhile. */
+	if (fci_iface_parked(f, c->version))
+		return 1;
 	for (uint32_t s = 0; s < slots; s++) {
 		/* A2 -> X1 of inflight.h: SC; a claim not seen here sees the new chain. */
 		uint64_t w = atomic_load_explicit(fci_word(f, s), FCI_SC);
@@ -368,8 +371,14 @@ static void unlink_chain(struct fci_chain *c)
 		atomic_store_explicit(&p->older, atomic_load_explicit(&c->older, FCI_RLX), FCI_REL);
 }
 
-/* X1: a new epoch for each step. Two steps: a chain that no call needs is unlinked and gets a new epoch; one that is unlinked and
- * that no section of that epoch can see is freed. */
+enum { IN_USE = 0, LEFT = 1, UNLINKED = 2 }; /* fci_chain.left */
+
+/*
+ * X1: a new epoch for each step, which waits until no section of the last one is under way.
+ *   IN_USE -> LEFT       no call that began under it is inside: one may just be leaving, and look for it
+ *   LEFT -> UNLINKED     nobody looks for it any more; sections may still hold it
+ *   UNLINKED -> freed
+ */
 void fci_chain_reclaim(struct fc *fc)
 {
 	struct fci_chain **p = &fc->retired;
@@ -384,10 +393,13 @@ void fci_chain_reclaim(struct fc *fc)
 
 		if (min <= c->epoch) {
 			p = &c->next_retired;
-		} else if (!c->unlinked) {
-			if (!in_use(c->iface, c)) {
-				unlink_chain(c);
-				c->unlinked = 1;
+		} else if (c->left != UNLINKED) {
+			if (in_use(c->iface, c)) {
+				c->left = IN_USE;
+			} else {
+				if (c->left == LEFT)
+					unlink_chain(c);
+				c->left++;
 				c->epoch = atomic_fetch_add_explicit(&fci_thread_epoch, 1, FCI_AR); /* X1 */
 			}
 			p = &c->next_retired;
@@ -404,7 +416,7 @@ void fci_chain_free_retired(struct fc *fc)
 
 	for (c = fc->retired; c; c = next) {
 		next = c->next_retired;
-		if (c->unlinked)
+		if (c->left == UNLINKED)
 			fci_free(fc, c, c->bytes);
 	}
 	fc->retired = NULL;

@@ -28,7 +28,7 @@ struct fci_chain {
 	uint32_t version;      /* 1..65535, unique among the living of one interface; 0: no chain */
 	uint32_t n;
 	uint32_t has_check, has_pre, has_post, has_tick, has_full;
-	uint32_t unlinked;     /* no call needs it any more; sections may. fc->setup */
+	uint32_t left;         /* of a replaced one: what is over; see fci_chain_reclaim. fc->setup */
 	struct fci_chain *_Atomic older; /* still living ones of the interface. R1 -> A1 in chain.c */
 	struct fc_iface *iface;
 	struct fci_chain *next_retired;

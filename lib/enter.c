@@ -182,7 +182,12 @@ static int claim_once(struct fci_way *w, int any_rank)
 
 	/* A2 -> X3 (fci_gate_set): SC; read again after the claim. */
 	w->gate = atomic_load_explicit(&f->gate->word, FCI_SC);
-	if (any_rank)
+	if (w->gate & FCI_GATE_ASLEEP) {
+		/* Should housekeeping put it to sleep again before the claim is seen, the gate has moved. */
+		fci_iface_wake(f);
+		w->gate &= ~FCI_GATE_ASLEEP;
+	}
+	if (any_rank && (w->gate & FCI_GATE_DRY_RUN))
 		rc = fci_find(f, fci_cpu_hint(w->self) & f->group_mask, w->gate, 1, &w->claim);
 	else
 		rc = fci_claim_counted(f, w->gate, &w->claim);
@@ -467,7 +472,7 @@ int fc_entry_resume(struct fc_entry *e)
 	w.now = fci_now(w.f);
 	/* A2 -> X3 (fci_gate_set). */
 	w.gate = atomic_load_explicit(&w.f->gate->word, FCI_SC);
-	rc = w.gate & FCI_GATE_DRAINING ? FCI_CHANGED : claim(&w, 0);
+	rc = (w.gate & (FCI_GATE_DRAINING | FCI_GATE_OFF)) || fc_off_get(w.f->fc) ? FCI_CHANGED : claim(&w, 0);
 	if (rc == FCI_FULL)
 		rc = claim_harder(&w);
 	if (rc == FCI_GOT) {

@@ -20,6 +20,8 @@ uint64_t fc_hist_quantile_ns(const struct fc_hist *h, const struct fc_hist *base
 {
 	uint64_t total = 0, want, seen = 0;
 
+	if (!h)
+		return 0;
 	for (uint32_t i = 0; i < FC_HIST_BUCKETS; i++)
 		total += h->count[i] - (base ? base->count[i] : 0);
 	if (total == 0)

@@ -238,6 +238,7 @@ static int probe_group(struct search *s, uint32_t g)
 			rc = probe_part(s, x, g, part);
 			if (rc != FCI_FULL)
 				return rc;
+			FC_TEST_POINT("probed");
 			if (hint != FCI_MAYBE || !hint_suspect(h, part * 2))
 				continue; /* somebody else proves it empty; we have looked */
 			FC_TEST_POINT("suspect");
@@ -280,6 +281,7 @@ static int search_group(struct search *s, uint32_t g)
 	if (hint == FCI_EMPTY)
 		return FCI_FULL;
 	rc = probe_group(s, g);
+	FC_TEST_POINT("probed");
 	if (rc != FCI_FULL || hint != FCI_MAYBE || !group_empty(s->f, g) || !hint_suspect(t, shift))
 		return rc;
 	/* The prober's second look: S is the truth below T, and a release sets S before T. */
@@ -354,6 +356,7 @@ int fci_view(const struct fc_iface *f, uint32_t slot, struct fci_view *v)
 	if (!fci_is_call(v->word))
 		return 0;
 	v->slot = slot;
+	FC_TEST_POINT("view");
 	/* A8: acquire keeps the second look at the word behind the fields (-> X1: a next claimer's
 	 * stores come after its CAS, so who read one of them sees the changed word). */
 	v->start = atomic_load_explicit(&r->start, FCI_ACQ);

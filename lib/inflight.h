@@ -120,7 +120,9 @@ FCI_INLINE uint64_t fci_me(const struct fc_iface *f)
 #define FCI_ANY_RANK UINT32_MAX
 FCI_INLINE int fci_gate_moved(uint64_t gate, uint64_t now, uint32_t rank)
 {
-	return ((gate ^ now) & FCI_GATE_ON_ENTER) != 0 || (rank >= FCI_GATE_LIMIT(now) && rank != FCI_ANY_RANK);
+	if (rank == FCI_ANY_RANK)
+		return ((gate ^ now) & (FCI_GATE_ON_ENTER | FCI_GATE_DRY_RUN)) != 0;
+	return ((gate ^ now) & FCI_GATE_ON_ENTER) != 0 || rank >= FCI_GATE_LIMIT(now);
 }
 
 /* Give a CLAIMED slot back as it was; waiters are the caller's business (fci_offer). */

@@ -60,6 +60,7 @@ void fci_drain_clear(struct fc_iface *f, uint64_t gate)
 {
 	uint32_t over;
 
+	FC_TEST_POINT("drain");
 	if (!take_lending(f))
 		return;
 	(void)fci_inside_count(f, FCI_GATE_LIMIT(gate), &over);

@@ -114,7 +114,10 @@ int fc_iface_stats(const struct fc_iface *f, struct fc_stats *ret)
 	gone = left(f);
 	numbers(f, &s, gate);
 	outcomes(f, &s, gone);
-	s.admitted = never_less(&f->block->rare.admitted_shown, gone + calls_inside(f) + parked(f));
+	s.admitted = gone + calls_inside(f) + parked(f);
+	/* While its parts move the sum may be one too high: that must not stay. */
+	if (s.admitted == left(f) + calls_inside(f) + parked(f))
+		s.admitted = never_less(&f->block->rare.admitted_shown, s.admitted);
 	for (uint32_t i = 0; i < FC_STATS_REASONS; i++)
 		s.refused[i] = fci_counted(f, i);
 	s.would_refuse = fci_counted(f, FCI_C_WOULD_REFUSE);

@@ -8,6 +8,7 @@
 
 static uint64_t tag_of(const struct fc_iface *f, uint32_t slot)
 {
+	FC_TEST_POINT("tag");
 	/* A1 -> R1 (fci_weight_claim) through the word AUX, which the caller has read. */
 	return atomic_load_explicit(&fci_record(f, slot)->tag, FCI_ACQ);
 }
@@ -17,7 +18,11 @@ static int is_aux_of(const struct fc_iface *f, uint32_t slot, uint64_t ref, uint
 {
 	/* A1 -> R1. */
 	*ret_word = atomic_load_explicit(fci_word(f, slot), FCI_ACQ);
-	return FCI_STATE(*ret_word) == FCI_AUX && tag_of(f, slot) == ref;
+	if (FCI_STATE(*ret_word) != FCI_AUX || tag_of(f, slot) != ref)
+		return 0;
+	/* N4: the tag is of that word: a next claimer's store comes after its CAS, and the tag's acquire
+	 * keeps this look behind it (I5). Else a loan of the same call would be taken for its AUX. */
+	return atomic_load_explicit(fci_word(f, slot), FCI_RLX) == *ret_word;
 }
 
 /* Release one AUX slot, if it still is what it was. Its generation counts one more release. */

@@ -657,6 +657,40 @@ static void a_call_is_ended_under_the_chain_it_began_with_wherever_it_is_stopped
 	}
 }
 
+/* The chain was replaced long ago when the call leaves; for a moment nobody is inside under it. */
+static void a_call_that_is_leaving_still_finds_its_replaced_chain(void **state)
+{
+	static const char *const points[] = { "released", "hint" };
+	static struct actor a;
+
+	(void)state;
+	for (int p = 0; p < 2; p++) {
+		struct numbers n[2];
+
+		open_cap(1);
+		actors_init();
+		numbers_of(n, 2);
+		n[0].mark = n[1].mark = 9;
+		assert_int_equal(chain_of(n, 2), 0);
+		if (p == 1) { /* so that there are hints to set */
+			assert_int_equal(fc_enter(&e[0], g.f, NULL), 0);
+			assert_int_equal(fc_enter(&e[1], g.f, NULL), FC_REFUSED_CAP);
+			fc_exit(&e[0]);
+		}
+		actor_start(&a, one_call, NULL, "pre");
+		assert_int_equal(actor_stopped(&a), 1);
+		replace_many_times();
+		actor_stop_at(&a, points[p], 0);
+		(void)actor_step(&a);
+		replace_many_times();
+		fc_tick(g.fc, 0);
+		actor_end(&a);
+		assert_int_equal(one_rc, 0);
+		assert_conserved();
+		assert_int_equal(guarded_close(&g), 0);
+	}
+}
+
 static void exit_theirs(struct actor *self)
 {
 	one_rc = fc_exit_status(self->arg) == 1 ? 0 : -1;
@@ -1067,6 +1101,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_thread_that_ends_inside_ends_its_calls, teardown),
 		cmocka_unit_test_teardown(post_works_on_the_cells_of_its_own_call, teardown),
 		cmocka_unit_test_teardown(a_call_is_ended_under_the_chain_it_began_with_wherever_it_is_stopped, teardown),
+		cmocka_unit_test_teardown(a_call_that_is_leaving_still_finds_its_replaced_chain, teardown),
 		cmocka_unit_test_teardown(a_chain_is_kept_for_a_thread_that_only_exits, teardown),
 		cmocka_unit_test_teardown(a_chain_outlives_the_check_of_a_refused_caller, teardown),
 		cmocka_unit_test_teardown(a_fault_follows_on_fault, teardown),

@@ -472,6 +472,31 @@ static void written_off_calls_stay_visible_and_are_bounded(void **state)
 	assert_int_equal(guarded_stats(&g).late_exits, 2);
 }
 
+static void a_budget_made_smaller_is_kept_as_soon_as_it_is_reached(void **state)
+{
+	(void)state;
+	open_budget(6, 3);
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(guarded_fill(&g, e + i, 1), 1);
+		guarded_pass(&g, FC_MS(1));
+	}
+	guarded_pass(&g, OFF_AFTER);
+	assert_int_equal(guarded_fill(&g, e + 6, 4), 3);
+	assert_int_equal(guarded_stats(&g).written_off, 3);
+	assert_int_equal(fc_iface_set(g.fc, "guarded", &(struct fc_iface_opts){ .size = sizeof(struct fc_iface_opts),
+		.cap = 6, .expand = 1, .writeoff = 2, .stuck_after_ns = STUCK }, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		guarded_pass(&g, FC_MS(20));
+		assert_int_equal(guarded_fill(&g, e + 9, 1), 0);
+		assert_int_equal(fc_exit_status(&e[i]), -ESTALE);
+	}
+	assert_int_equal(guarded_stats(&g).written_off, 1);
+	guarded_pass(&g, FC_MS(20));
+	assert_int_equal(guarded_fill(&g, e + 9, 2), 1);
+	assert_int_equal(guarded_stats(&g).written_off, 2);
+	guarded_empty(e, 10);
+}
+
 static void a_late_exit_gives_the_budget_back_once(void **state)
 {
 	struct fc_entry copy;
@@ -829,6 +854,7 @@ int main(void)
 		cmocka_unit_test_teardown(the_budget_is_a_tenth_of_the_cap_and_none_below_ten, teardown),
 		cmocka_unit_test_teardown(a_call_is_written_off_after_its_time_and_not_before, teardown),
 		cmocka_unit_test_teardown(written_off_calls_stay_visible_and_are_bounded, teardown),
+		cmocka_unit_test_teardown(a_budget_made_smaller_is_kept_as_soon_as_it_is_reached, teardown),
 		cmocka_unit_test_teardown(a_late_exit_gives_the_budget_back_once, teardown),
 		cmocka_unit_test_teardown(the_budget_comes_back_when_a_written_off_call_proves_stale, teardown),
 		cmocka_unit_test_teardown(the_budget_of_a_moved_call_comes_back_with_its_exit_alone, teardown),

@@ -609,6 +609,84 @@ static void a_thread_killed_in_a_gap_hides_one_place_until_the_next_check(void *
 	}
 }
 
+static void hold_one(struct actor *self)
+{
+	struct fc_entry entry = FC_ENTRY_INIT;
+
+	(void)self;
+	if (fc_enter(&entry, g.f, NULL) == 0) {
+		actor_point("held");
+		fc_exit(&entry);
+	}
+}
+
+/* The hints say that all is taken; a thread is stopped, or killed, when it has freed its place but not
+ * said so. */
+static void a_place_hidden_in_a_gap_is_found_by_the_next_check(void **state)
+{
+	static const char *const gaps[] = { "released", "hint" };
+	static struct actor a;
+
+	(void)state;
+	for (int p = 0; p < 4; p++) {
+		open_cap(3);
+		actors_init();
+		actor_start(&a, hold_one, NULL, "held");
+		assert_int_equal(actor_stopped(&a), 1);
+		assert_int_equal(guarded_fill(&g, e, 3), 2);
+		/* Once more, since a check has just set all hints. */
+		assert_int_equal(guarded_fill(&g, e + 2, 1), 0);
+		assert_int_equal(fci_full(g.f), 1);
+		actor_stop_at(&a, gaps[p % 2], 0);
+		assert_int_equal(actor_step(&a), 1);
+		assert_int_equal(fc_inside(g.f, NULL), 2);
+		assert_int_equal(guarded_fill(&g, e + 2, 1), 0);
+		if (p >= 2)
+			actor_kill(&a);
+		guarded_pass(&g, FC_MS(20));
+		assert_int_equal(guarded_fill(&g, e + 2, 1), 1);
+		if (p < 2)
+			actor_end(&a);
+		guarded_empty(e, 3);
+		assert_int_equal(guarded_close(&g), 0);
+	}
+}
+
+static struct fci_view seen;
+static int seen_rc;
+
+static void look_at_slot_0(struct actor *self)
+{
+	(void)self;
+	seen_rc = fci_view(g.f, 0, &seen);
+}
+
+/* The next call is in the slot when the reader goes on. */
+static void a_view_that_was_overtaken_is_none(void **state)
+{
+	static struct actor a;
+
+	(void)state;
+	for (int again = 0; again < 2; again++) {
+		guarded_context(&g, 1);
+		assert_int_equal(guarded_iface(&g, &(struct fc_iface_opts){ .cap = 1 }), 0);
+		actors_init();
+		assert_int_equal(enter_as(&e[0], 11), 0);
+		actor_start(&a, look_at_slot_0, NULL, "view");
+		assert_int_equal(actor_stopped(&a), 1);
+		if (again) {
+			fc_exit(&e[0]);
+			assert_int_equal(enter_as(&e[0], 12), 0);
+		}
+		actor_end(&a);
+		assert_int_equal(seen_rc, !again);
+		if (!again)
+			assert_int_equal(seen.tag, 11);
+		fc_exit(&e[0]);
+		assert_int_equal(guarded_close(&g), 0);
+	}
+}
+
 /* A reader that trusted CLAIMED would see the record of the call before. */
 static void a_claimed_place_shows_no_record(void **state)
 {
@@ -924,6 +1002,8 @@ int main(void)
 		cmocka_unit_test_teardown(hints_may_be_overwritten_at_any_time, teardown),
 		cmocka_unit_test_teardown(a_thread_stopped_anywhere_makes_nobody_wait_and_hides_one_place_at_most, teardown),
 		cmocka_unit_test_teardown(a_thread_killed_in_a_gap_hides_one_place_until_the_next_check, teardown),
+		cmocka_unit_test_teardown(a_place_hidden_in_a_gap_is_found_by_the_next_check, teardown),
+		cmocka_unit_test_teardown(a_view_that_was_overtaken_is_none, teardown),
 		cmocka_unit_test_teardown(a_claimed_place_shows_no_record, teardown),
 		cmocka_unit_test_teardown(no_interleaving_breaks_an_invariant, teardown),
 		cmocka_unit_test_teardown(a_view_is_of_one_call, teardown),

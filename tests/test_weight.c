@@ -291,6 +291,46 @@ static void places_of_a_heavy_call_that_was_killed_on_its_way_out_are_swept(void
 	assert_whole(10);
 }
 
+static void exit_theirs(struct actor *self)
+{
+	(void)self;
+	fc_exit(&theirs);
+}
+
+/*
+ * One CPU, so that slots are ranks. A heavy call in 6 and 7 leaves, and has just seen that 1 is another
+ * one's second place, when that one leaves, the cap is lowered, and 1 is lent for the call in 6: the same
+ * record now names it.
+ */
+static void a_loan_of_a_heavy_call_is_not_taken_for_its_second_place(void **state)
+{
+	static struct actor a;
+
+	(void)state;
+	memset(e, 0, sizeof(e));
+	guarded_context(&g, 1);
+	assert_int_equal(guarded_iface(&g, &(struct fc_iface_opts){ .cap = 8, .expand = 1 }), 0);
+	actors_init();
+	assert_int_equal(enter_heavy(&e[0], 2), 0);
+	assert_int_equal(e[0].slot_, 0);
+	assert_int_equal(guarded_fill(&g, e + 1, 4), 4);
+	assert_int_equal(enter_heavy(&theirs, 2), 0);
+	assert_int_equal(theirs.slot_, 6);
+	fc_entry_take(&e[20], &theirs);
+	theirs = e[20];
+	guarded_empty(e + 1, 4);
+	actor_start(&a, exit_theirs, NULL, "tag");
+	assert_int_equal(actor_stopped(&a), 1);
+	fc_exit(&e[0]);
+	assert_int_equal(fc_iface_set_cap(g.f, 4), 0);
+	assert_int_equal(FCI_STATE(atomic_load(fci_word(g.f, 1))), FCI_LENT);
+	actor_end(&a);
+	assert_int_equal(fc_inside(g.f, NULL), 0);
+	guarded_pass(&g, FC_MS(300));
+	fc_tick(g.fc, 0);
+	assert_whole(4);
+}
+
 static void a_living_heavy_call_is_not_swept(void **state)
 {
 	(void)state;
@@ -356,6 +396,7 @@ int main(void)
 		cmocka_unit_test_teardown(two_heavy_callers_take_all_or_none, teardown),
 		cmocka_unit_test_teardown(a_light_call_gets_in_between, teardown),
 		cmocka_unit_test_teardown(places_of_a_heavy_call_that_was_killed_on_its_way_out_are_swept, teardown),
+		cmocka_unit_test_teardown(a_loan_of_a_heavy_call_is_not_taken_for_its_second_place, teardown),
 		cmocka_unit_test_teardown(a_living_heavy_call_is_not_swept, teardown),
 		cmocka_unit_test_teardown(a_heavy_call_over_a_lowered_cap_counts_in_full, teardown),
 		cmocka_unit_test_teardown(in_a_dry_run_a_call_that_is_too_heavy_goes_through, teardown),

@@ -138,7 +138,8 @@ FC_API uint64_t fc_tick(struct fc *fc, uint64_t budget_ns) FC_NOEXCEPT;
 
 /*
  * A file descriptor (eventfd) that becomes readable when an idle context is needed again, for
- * poll loops that tick by themselves; -1 and a negative errno when there is none. Owned by fc.
+ * poll loops that tick by themselves; a negative errno when there is none. Owned by fc; fc_tick() and
+ * fc_async_poll() read it empty.
  */
 FC_API int fc_tick_fd(struct fc *fc) FC_NOEXCEPT;
 

@@ -115,7 +115,10 @@ static inline void fc_guard_exit_(struct fc_entry *e)
 		fc_exit(e);
 }
 
-static inline struct fc_entry *fc_guard_handle_(struct fc_entry *e, struct fc_iface *iface,
+/* Always inlined, -O0 too: the stack of a stuck call begins where fc_enter_at() was called. */
+#define FC_INLINED_ static inline __attribute__((__always_inline__))
+
+FC_INLINED_ struct fc_entry *fc_guard_handle_(struct fc_entry *e, struct fc_iface *iface,
                                                 int literal, const struct fc_ctx *ctx,
                                                 struct fc_site *site)
 {
@@ -124,7 +127,7 @@ static inline struct fc_entry *fc_guard_handle_(struct fc_entry *e, struct fc_if
 	return e;
 }
 
-static inline struct fc_entry *fc_guard_name_(struct fc_entry *e, const char *name, int literal,
+FC_INLINED_ struct fc_entry *fc_guard_name_(struct fc_entry *e, const char *name, int literal,
                                               const struct fc_ctx *ctx, struct fc_site *site)
 {
 	e->verdict_ = fc_enter_name(e, name, literal, ctx, site);
@@ -132,12 +135,12 @@ static inline struct fc_entry *fc_guard_name_(struct fc_entry *e, const char *na
 }
 
 #ifdef __cplusplus
-static inline struct fc_entry *fc_guard_any_(struct fc_entry *e, struct fc_iface *i, int l,
+FC_INLINED_ struct fc_entry *fc_guard_any_(struct fc_entry *e, struct fc_iface *i, int l,
                                              const struct fc_ctx *c, struct fc_site *s)
 {
 	return fc_guard_handle_(e, i, l, c, s);
 }
-static inline struct fc_entry *fc_guard_any_(struct fc_entry *e, const char *n, int l,
+FC_INLINED_ struct fc_entry *fc_guard_any_(struct fc_entry *e, const char *n, int l,
                                              const struct fc_ctx *c, struct fc_site *s)
 {
 	return fc_guard_name_(e, n, l, c, s);
@@ -154,7 +157,7 @@ static inline struct fc_entry *fc_guard_any_(struct fc_entry *e, const char *n, 
 #define FC_GUARD_BEGIN_(e_, ...) FC_GUARD_BEGIN2_(e_, __VA_ARGS__, 0, 0)
 #define FC_GUARD_ADMITTED_(p_)   ((p_)->verdict_ == 0)
 
-static inline struct fc_entry *fc_guard_fn_(struct fc_entry *e, const char *module, struct fc_site *site)
+FC_INLINED_ struct fc_entry *fc_guard_fn_(struct fc_entry *e, const char *module, struct fc_site *site)
 {
 	e->verdict_ = fc_enter_function(e, module, site);
 	return e;
