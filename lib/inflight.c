@@ -281,9 +281,11 @@ static int search_group(struct search *s, uint32_t g)
 	if (hint == FCI_EMPTY)
 		return FCI_FULL;
 	rc = probe_group(s, g);
-	FC_TEST_POINT("probed");
-	if (rc != FCI_FULL || hint != FCI_MAYBE || !group_empty(s->f, g) || !hint_suspect(t, shift))
+	if (rc != FCI_FULL || hint != FCI_MAYBE || !group_empty(s->f, g))
 		return rc;
+	FC_TEST_POINT("probed");
+	if (!hint_suspect(t, shift))
+		return FCI_FULL;
 	/* The prober's second look: S is the truth below T, and a release sets S before T. */
 	rc = group_empty(s->f, g) ? FCI_FULL : probe_group(s, g);
 	if (rc == FCI_FULL && group_empty(s->f, g))

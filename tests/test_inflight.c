@@ -629,11 +629,14 @@ static void a_place_hidden_in_a_gap_is_found_by_the_next_check(void **state)
 
 	(void)state;
 	for (int p = 0; p < 4; p++) {
-		open_cap(3);
+		guarded_context(&g, 1);
+		assert_int_equal(guarded_iface(&g, &(struct fc_iface_opts){ .cap = 3, .expand = 1 }), 0);
 		actors_init();
+		memset(e, 0, sizeof(e));
+		assert_int_equal(guarded_fill(&g, e, 1), 1); /* the place where a search begins */
 		actor_start(&a, hold_one, NULL, "held");
 		assert_int_equal(actor_stopped(&a), 1);
-		assert_int_equal(guarded_fill(&g, e, 3), 2);
+		assert_int_equal(guarded_fill(&g, e + 1, 2), 1);
 		/* Once more, since a check has just set all hints. */
 		assert_int_equal(guarded_fill(&g, e + 2, 1), 0);
 		assert_int_equal(fci_full(g.f), 1);

@@ -520,10 +520,18 @@ static void a_claim_that_meets_a_falling_limit_gives_its_place_back(void **state
 	static struct actor a;
 
 	(void)state;
-	for (uint32_t low = 0; low < 4; low++) {
-		open_cap(4);
+	for (uint32_t n = 0; n < 8; n++) {
+		uint32_t low = n % 4;
+
+		memset(e, 0, sizeof(e));
+		guarded_context(&g, 1);
+		assert_int_equal(guarded_iface(&g, &(struct fc_iface_opts){ .cap = 4, .expand = 1 }), 0);
 		actors_init();
-		assert_int_equal(guarded_fill(&g, e, 3), 3);
+		/* It searches, or takes at once the place that was freed last. */
+		assert_int_equal(guarded_fill(&g, e, 4), 4);
+		fc_exit(&e[3]);
+		if (n >= 4)
+			atomic_store(&g.f->groups[0].hot, 0);
 		actor_start(&a, enter_only, NULL, "claimed");
 		assert_int_equal(actor_stopped(&a), 1);
 		assert_int_equal(fc_iface_set_cap(g.f, low), 0);
