@@ -190,6 +190,9 @@ static int write_off(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 
 int fci_writeoff_left(struct fc_iface *f, uint32_t slot, uint64_t word)
 {
+	int found = 0;
+
+	/* All of them: of two checks that met over one call, one has yet to give its element back. */
 	for (uint32_t i = 0; i < fci_writeoffs(f); i++) {
 		struct fci_writeoff *w = element(f, i);
 		/* A1 -> X1: SC. */
@@ -201,10 +204,11 @@ int fci_writeoff_left(struct fc_iface *f, uint32_t slot, uint64_t word)
 			if (!empty(w, &k))
 				continue; /* once more */
 			fc_event_note(f, FC_EVENT_WRITEOFF_BACK, now > start ? now - start : 0, fci_writeoff_used(f));
-			return 1;
+			found = 1;
+			break;
 		}
 	}
-	return 0;
+	return found;
 }
 
 /* A2 -> X2, A3: the key, the fields, the key again. */

@@ -96,16 +96,15 @@ static uint64_t partner_tag(const struct fc_iface *f, uint32_t lent)
 	return atomic_load_explicit(&fci_record(f, lent)->tag, FCI_ACQ);
 }
 
-/* The slot that is lent for call `slot` with word `w`, or UINT32_MAX. O(slots). */
-static uint32_t find_lent(const struct fc_iface *f, uint32_t slot, uint64_t w)
+/* The slot (and in *ret_word its word) that is lent for call `slot` with word `w`, or UINT32_MAX. O(slots). */
+static uint32_t find_lent(const struct fc_iface *f, uint32_t slot, uint64_t w, uint64_t *ret_word)
 {
 	uint32_t slots = fci_slots(f);
 
 	for (uint32_t s = 0; s < slots; s++) {
 		/* A1 -> R1. */
-		uint64_t l = atomic_load_explicit(fci_word(f, s), FCI_ACQ);
-
-		if (FCI_STATE(l) == FCI_LENT && partner_tag(f, s) == FCI_REF(slot, w))
+		*ret_word = atomic_load_explicit(fci_word(f, s), FCI_ACQ);
+		if (FCI_STATE(*ret_word) == FCI_LENT && partner_tag(f, s) == FCI_REF(slot, w))
 			return s;
 	}
 	return UINT32_MAX;
@@ -122,14 +121,12 @@ static void free_aux_word(struct fc_iface *f, uint32_t slot, uint64_t w)
 /* Free the slot that was lent for a call. */
 static void free_lent(struct fc_iface *f, uint32_t slot, uint64_t w)
 {
-	uint32_t s = find_lent(f, slot, w);
+	uint64_t lent;
+	uint32_t s = find_lent(f, slot, w, &lent);
 
-	if (s == UINT32_MAX)
-		return;
-	/* A1 -> R1. */
-	w = atomic_load_explicit(fci_word(f, s), FCI_ACQ);
-	if (FCI_STATE(w) == FCI_LENT)
-		free_aux_word(f, s, w);
+	/* By the word that was looked at: by now the slot may be lent to another. */
+	if (s != UINT32_MAX)
+		free_aux_word(f, s, lent);
 }
 
 int fci_release_call(struct fc_iface *f, uint32_t slot, uint64_t w)
