@@ -847,7 +847,7 @@ static NOINLINE void *wait_inside(void *arg)
 	return NULL;
 }
 
-static int a_deferred_cancel_gives_the_place_back(void)
+__attribute__((__unused__)) static int a_deferred_cancel_gives_the_place_back(void)
 {
 	pthread_t t;
 
@@ -872,7 +872,7 @@ static void *cancelled_between(void *arg)
 	return NULL;
 }
 
-static int enter_and_exit_are_no_cancellation_points(void)
+__attribute__((__unused__)) static int enter_and_exit_are_no_cancellation_points(void)
 {
 	int done = 0;
 
@@ -1405,8 +1405,11 @@ static const struct guard_case guard_cases[] = {
 	CASE(a_place_left_by_longjmp_comes_back_at_the_end_of_its_thread),
 	CASE(a_thread_that_exits_for_others_still_gives_back_its_own),
 	CASE(pthread_exit_gives_the_place_back),
+#if !defined(__SANITIZE_ADDRESS__) || defined(__cplusplus)
+	/* Without unwind tables ASan's marks of the frames that a cancel leaves stay behind. */
 	CASE(a_deferred_cancel_gives_the_place_back),
 	CASE(enter_and_exit_are_no_cancellation_points),
+#endif
 	CASE(a_guard_in_a_destructor_of_the_thread_leaks_nothing),
 	CASE(a_moved_entry_outlives_its_thread_and_exits_on_another),
 	CASE(a_moved_out_entry_leaves_nothing_behind),
