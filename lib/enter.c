@@ -438,8 +438,11 @@ static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const u
 	struct fci_record *r = fci_record(w->f, w->claim.slot);
 	uint64_t busy = w->claim.word | fci_me(w->f) | (was->meta_ & FCI_E_DETACHED ? FCI_DETACHED : FCI_BUSY);
 	uint32_t version = was->meta_ & FCI_E_CHAIN ? FCI_E_VER(was->meta_) : 0;
+	uint64_t seq = w->self->seq += FCI_SEQ_ONE;
 
-	fill_record(w, FCI_FRAME((uintptr_t)w->e, w->self->seq += FCI_SEQ_ONE), 0);
+	fill_record(w, FCI_FRAME((uintptr_t)w->e, seq), 0);
+	/* N7: this thread's newest entry; from where it resumes says nothing of older scopes. */
+	fci_store_pair(&w->self->last_entry, FCI_FRAME((uintptr_t)w->e, seq), seq);
 	/* N5: as fill_record. */
 	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx.weight, 0), FCI_RLX);
 	for (int i = 0; i < FC_CELLS_MAX; i++)
