@@ -269,8 +269,11 @@ static int count_mode(const struct bench_opts *o)
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
 		if (o->op && !strcmp(o->op, ops[i].op))
 			x.subject = ops[i].subject;
+	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
+		if (o->op && !strcmp(o->op, more[i].name))
+			x.subject = &more[i];
 	if (!x.subject)
-		bench_die("--op: one of admit, refuse, exact is wanted");
+		bench_die("--op: admit, refuse, exact, or the name of a chain's subject is wanted");
 	guard_steady = true;
 	if (x.subject->setup(x.subject, &c, &x.state))
 		bench_die("%s: cannot be set up", x.subject->name);

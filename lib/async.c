@@ -115,10 +115,10 @@ static int pend(struct fci_way *w, struct element *el, struct fci_async *a, fc_g
 	struct later *l = &el->later;
 	uint64_t end = fci_wait_until(w), state;
 
-	*l = (struct later){ .e = w->e, .fn = fn, .arg = arg, .pc = w->here.pc, .ctx = w->ctx };
-	l->reason = w->ctx.deadline_ns && end == w->ctx.deadline_ns ? FC_REFUSED_DEADLINE : FC_REFUSED_WAIT;
-	for (uint32_t i = 0; i < w->ctx.n_labels; i++)
-		l->labels[i] = w->ctx.labels[i];
+	*l = (struct later){ .e = w->e, .fn = fn, .arg = arg, .pc = fci_here_get(w->e).pc, .ctx = *w->ctx };
+	l->reason = w->ctx->deadline_ns && end == w->ctx->deadline_ns ? FC_REFUSED_DEADLINE : FC_REFUSED_WAIT;
+	for (uint32_t i = 0; i < w->ctx->n_labels; i++)
+		l->labels[i] = w->ctx->labels[i], l->labels[i].text = NULL; /* it lived for fc_enter() */
 	/* R2 -> A4 (over): of this wait, or of one whose element has changed. */
 	atomic_store_explicit(&el->begun, w->now, FCI_REL);
 	atomic_store_explicit(&el->end, end, FCI_REL);
@@ -157,14 +157,15 @@ static int wait_for(struct fci_way *w, struct fci_async *a, fc_grant_fn fn, void
 
 int fc_enter_async(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx, fc_grant_fn fn, void *arg)
 {
-	struct fci_way w = { .e = e, .f = f, .async = 1 };
 	struct fci_async *a;
+	struct fci_way w;
 	int rc;
 
 	if (!e || !fci_iface_ok(f) || !fn)
 		return -EINVAL;
-	w.self = fci_thread_self();
-	w.here = FCI_HERE;
+	fci_way_begin(&w, e, f, NULL);
+	w.async = 1;
+	fci_here_put(e, FCI_HERE);
 	a = async_of(f);
 	rc = fci_enter_way(&w, ctx);
 	return rc == FC_PENDING ? wait_for(&w, a, fn, arg) : rc;
@@ -240,11 +241,15 @@ static void deliver(struct fc_entry *e, const struct fc_entry *from)
 static void end_wait(struct fc_iface *f, uint32_t node, struct later *l, uint64_t now)
 {
 	struct fc_entry entered = FC_ENTRY_INIT, moved = FC_ENTRY_INIT;
-	struct fci_way w = { .e = &entered, .f = f, .here = { .pc = l->pc }, .self = fci_thread_self(), .ctx = l->ctx, .now = now };
+	struct fci_way w;
 	int granted, rc;
 
-	w.ctx.labels = l->ctx.n_labels ? l->labels : NULL;
-	w.has_ctx = 1;
+	fci_way_begin(&w, &entered, f, NULL);
+	w.async = 1;
+	fci_here_put(&entered, (struct fci_here){ .pc = l->pc });
+	w.now = now;
+	l->ctx.labels = l->ctx.n_labels ? l->labels : NULL;
+	w.ctx = &l->ctx;
 	granted = !fci_wait_stop(f, node, &w.claim);
 	w.gate = gate_of(f);
 	count(f, !granted);

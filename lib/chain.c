@@ -6,6 +6,7 @@
 #include "chain.h"
 #include "iface.h"
 #include "limit.h"
+#include "rule.h"
 
 static struct fc_call call_of(struct fc_iface *f, const struct fci_stage *s)
 {
@@ -13,17 +14,29 @@ static struct fc_call call_of(struct fc_iface *f, const struct fci_stage *s)
 }
 
 /* The same call, for the next stage. */
-static void for_stage(struct fc_call *c, const struct fci_stage *s, uint32_t *cells)
+FCI_INLINE void for_stage(struct fc_call *c, const struct fci_stage *s, uint32_t *cells)
 {
 	c->state = s->state;
 	c->conf = s->conf;
 	c->cells = cells ? cells + s->cell : NULL;
 }
 
-/* What check, pre and undo are given. */
-static struct fc_call call_of_way(const struct fci_way *w)
+/* What is known of a call at any step; what only some steps have is left as it is. Not by an
+ * initialiser: what is stored is waited for by the next compare-and-swap. */
+FCI_INLINE void call_begin(struct fc_call *c, struct fc_iface *f, const struct fc_ctx *ctx, uint64_t now, uint32_t weight)
 {
-	return (struct fc_call){ .iface = w->f, .ctx = &w->ctx, .now_ns = w->now, .weight = w->ctx.weight };
+	c->iface = f;
+	c->ctx = ctx;
+	c->now_ns = now;
+	c->weight = weight;
+	c->cpu = fci_cpu_hint(&fci_self);
+}
+
+/* And what check and pre may say. */
+FCI_INLINE void call_ask(struct fc_call *c, const struct fci_way *w)
+{
+	call_begin(c, w->f, w->ctx, w->now, w->ctx->weight);
+	memset(&c->observed, 0, sizeof(*c) - offsetof(struct fc_call, observed));
 }
 
 /* The living chain of a version. Inside a section. */
@@ -45,14 +58,15 @@ static int refused_by(struct fci_way *w, const struct fci_stage *s, const struct
 		return 0;
 	}
 	if (rc < 0)
-		return fci_fault(w->f, rc) == 0 ? 0 : fci_refuse(w->e, w->f, FC_REFUSED_FAULT, s->ic->name, 0, 0, 0, w->now);
-	return fci_refuse(w->e, w->f, rc, s->ic->name, c->observed, c->limit, c->retry_after_ns, w->now);
+		return fci_fault(w->f, rc) == 0 ? 0 : fci_refuse(w->e, w->f, FC_REFUSED_FAULT, s->name, 0, 0, 0, w->now);
+	return fci_refuse(w->e, w->f, rc, s->name, c->observed, c->limit, c->retry_after_ns, w->now);
 }
 
 int fci_chain_check(struct fci_way *w)
 {
-	struct fc_call c = call_of_way(w);
+	struct fc_call c;
 
+	call_ask(&c, w);
 	for (uint32_t i = 0; i < w->chain->n; i++) {
 		const struct fci_stage *s = &w->chain->stage[i];
 		int rc;
@@ -69,8 +83,9 @@ int fci_chain_check(struct fci_way *w)
 
 static void undo_from(struct fci_way *w, uint32_t k, uint32_t *cells)
 {
-	struct fc_call c = call_of_way(w);
+	struct fc_call c;
 
+	call_begin(&c, w->f, w->ctx, w->now, w->ctx->weight);
 	while (k-- > 0) {
 		const struct fci_stage *s = &w->chain->stage[k];
 
@@ -81,11 +96,23 @@ static void undo_from(struct fci_way *w, uint32_t k, uint32_t *cells)
 	}
 }
 
+/* For how long the caller could sleep. */
+static uint64_t max_delay(const struct fci_way *w)
+{
+	if (w->async)
+		return 0;
+	if (!w->ctx->deadline_ns)
+		return UINT64_MAX;
+	return w->ctx->deadline_ns > w->now ? w->ctx->deadline_ns - w->now : 0;
+}
+
 int fci_chain_pre(struct fci_way *w)
 {
 	uint32_t *cells = (uint32_t *)(void *)fci_record(w->f, w->claim.slot)->cells;
-	struct fc_call c = call_of_way(w);
+	struct fc_call c;
 
+	call_ask(&c, w);
+	c.max_delay_ns = max_delay(w);
 	for (uint32_t i = 0; i < w->chain->n; i++) {
 		const struct fci_stage *s = &w->chain->stage[i];
 		int rc;
@@ -99,6 +126,11 @@ int fci_chain_pre(struct fci_way *w)
 			undo_from(w, i, cells);
 			return rc;
 		}
+		if (fci_unlikely(c.delay_ns)) {
+			if (c.delay_ns > w->delay && !(s->flags & FC_RULE_DRY_RUN))
+				w->delay = c.delay_ns;
+			c.delay_ns = 0;
+		}
 	}
 	return 0;
 }
@@ -106,11 +138,15 @@ int fci_chain_pre(struct fci_way *w)
 void fci_chain_post(struct fc_iface *f, uint32_t version, uint32_t *cells, uint64_t start, uint64_t now,
                     uint64_t latency, uint32_t weight, int outcome)
 {
-	struct fc_call c = { .iface = f, .start_ns = start, .now_ns = now, .latency_ns = latency, .weight = weight, .outcome = outcome };
 	struct fci_thread *self = fci_thread_self();
 	struct fci_chain *chain;
 	uint64_t was = fci_section_enter(self);
+	struct fc_call c;
 
+	call_begin(&c, f, NULL, now, weight);
+	c.start_ns = start;
+	c.latency_ns = latency;
+	c.outcome = outcome;
 	chain = find_version(f, version);
 	for (uint32_t i = chain ? chain->n : 0; i-- > 0;) {
 		const struct fci_stage *s = &chain->stage[i];
@@ -133,7 +169,7 @@ static struct fci_stage cap_stage(struct fc_iface *f, struct fc_cap_conf *conf)
 	conf->expand = atomic_load_explicit(&g->expand, FCI_RLX);
 	conf->expand_keep = atomic_load_explicit(&g->expand_keep, FCI_RLX);
 	conf->resv = 0;
-	return (struct fci_stage){ .ic = &fc_interceptor_cap, .state = f->states[0], .conf = conf };
+	return (struct fci_stage){ .ic = &fc_interceptor_cap, .state = f->cap_state, .conf = conf };
 }
 
 int fci_chain_full(struct fc_iface *f, uint64_t now)
@@ -189,6 +225,35 @@ uint64_t fci_chain_tick(struct fc_iface *f, uint64_t now)
 	return next;
 }
 
+int fc_iface_with(struct fc_iface *f, const struct fc_interceptor *ic, const char *name,
+                  int (*fn)(struct fc_call *c, void *arg), void *arg)
+{
+	struct fci_thread *self;
+	struct fci_chain *chain;
+	int rc = -ENOENT;
+	uint64_t was;
+
+	if (!fci_iface_real(f) || !ic || !fn)
+		return -EINVAL;
+	self = fci_thread_self();
+	was = fci_section_enter(self);
+	/* A1 -> R1 (publish). */
+	chain = atomic_load_explicit(&f->chain, FCI_ACQ);
+	for (uint32_t i = 0; chain && i < chain->n; i++) {
+		const struct fci_stage *s = &chain->stage[i];
+		struct fc_call c;
+
+		if (s->ic != ic || strcmp(s->name, name ? name : ic->name) != 0)
+			continue;
+		call_begin(&c, f, NULL, fci_clock_now(&f->fc->clock), 1);
+		for_stage(&c, s, NULL);
+		rc = fn(&c, arg);
+		break;
+	}
+	fci_section_leave(self, was);
+	return rc;
+}
+
 /* ---- replacing --------------------------------------------------------------------------------- */
 
 static int refuse_rule(struct fc_iface *f, uint32_t i, int error, const char *what)
@@ -197,14 +262,19 @@ static int refuse_rule(struct fc_iface *f, uint32_t i, int error, const char *wh
 	return error;
 }
 
+static const char *name_of(const struct fc_rule *r)
+{
+	return r->name && *r->name ? r->name : r->interceptor->name;
+}
+
 static int check_rule(struct fc_iface *f, const struct fc_rule *r, uint32_t i)
 {
 	const struct fc_interceptor *ic = r->interceptor;
 
 	if (!ic || ic->size < sizeof(struct fc_interceptor))
 		return refuse_rule(f, i, -EINVAL, "no interceptor, or one of an older header");
-	if (!ic->name || !*ic->name)
-		return refuse_rule(f, i, -EINVAL, "the interceptor has no name");
+	if (!ic->name || !*ic->name || strlen(name_of(r)) > FC_RULE_NAME_MAX)
+		return refuse_rule(f, i, -EINVAL, "the interceptor has no name, or the rule's is longer than 47 bytes");
 	if (ic->state_bytes > 4096 || ic->conf_bytes > 65536 || ic->cells > 2)
 		return refuse_rule(f, i, -EINVAL, "state_bytes over 4096, conf_bytes over 65536 or cells over 2");
 	if (ic->conf_bytes && !r->conf)
@@ -251,7 +321,64 @@ static struct fci_chain *allocate(struct fc_iface *f, const struct fc_rule *rule
 	return c;
 }
 
-/* Fill the stages; conf copies lie behind them. */
+/* A chain and what its interceptors have added to their confs. */
+static void free_chain(struct fc *fc, struct fci_chain *c)
+{
+	for (uint32_t i = 0; i < c->n; i++)
+		if (c->stage[i].ic->drop)
+			c->stage[i].ic->drop(c->iface, c->stage[i].conf);
+	fci_free(fc, c, c->bytes);
+}
+
+static int same_name(const struct fci_chain *c, const char *name)
+{
+	for (uint32_t i = 0; i < c->n; i++)
+		if (!strcmp(c->stage[i].name, name))
+			return 1;
+	return 0;
+}
+
+/* State and conf of one stage. 0 or negative errno, and then `what` is wrong. */
+static int set_up(struct fc_iface *f, struct fci_stage *s, const char *name, const char **ret_what)
+{
+	const struct fc_interceptor *ic = s->ic;
+	struct fc_setup setup = { .iface = f, .rule = name, .conf = s->conf, .cpus = f->fc->head->ncpus };
+	uint64_t bytes = ic->state_size ? ic->state_size(s->conf, setup.cpus) : ic->state_bytes;
+	struct fci_state *st;
+	int rc;
+
+	*ret_what = "the interceptor does not accept its conf";
+	if (bytes > FC_STATE_MAX)
+		return -EINVAL;
+	*ret_what = "no memory for its state";
+	st = fci_state_get(f, ic, name, &rc);
+	if (!st || (rc = fci_state_prepare(f, st, bytes, &setup)) < 0)
+		return rc;
+	setup.now_ns = fci_clock_now(&f->fc->clock);
+	*ret_what = "the interceptor does not accept its conf";
+	rc = ic->setup ? ic->setup(&setup) : 0;
+	if (rc < 0)
+		return rc;
+	s->kept = st;
+	s->state = setup.state;
+	s->state_bytes = setup.state_bytes;
+	s->name = st->name;
+	return 0;
+}
+
+/* What the chain as a whole does and needs. */
+static void sum_up(struct fci_chain *c, const struct fci_stage *s)
+{
+	const struct fc_interceptor *ic = s->ic;
+	uint64_t ns = ic->resolution_ns ? ic->resolution_ns(s->conf) : 0;
+
+	c->has_check |= ic->check != NULL;
+	c->has_pre |= ic->pre != NULL;
+	c->has_post |= ic->post != NULL || ic->reap != NULL;
+	c->fine |= ns != 0 && ns < fci_clock_coarse_ns();
+}
+
+/* Fill the stages; conf copies lie behind them. c->n says how many are complete. */
 static int fill(struct fci_chain *c, struct fc_iface *f, const struct fc_rule *rules, uint32_t n, const uint32_t *idx)
 {
 	char *conf = (char *)c + align16(sizeof(*c) + n * sizeof(struct fci_stage));
@@ -261,28 +388,25 @@ static int fill(struct fci_chain *c, struct fc_iface *f, const struct fc_rule *r
 		const struct fc_rule *r = &rules[idx[i]];
 		const struct fc_interceptor *ic = r->interceptor;
 		struct fci_stage *s = &c->stage[i];
-		int first = 0, rc;
+		const char *what;
+		int rc;
 
 		if (cells + ic->cells > FC_CELLS_MAX)
 			return refuse_rule(f, idx[i], -E2BIG, "the rules need more than 6 cells");
+		if (same_name(c, name_of(r)))
+			return refuse_rule(f, idx[i], -EEXIST, "another rule has its name");
 		*s = (struct fci_stage){ .ic = ic, .conf = conf, .cell = cells, .flags = r->flags };
 		if (ic->conf_bytes)
 			memcpy(conf, r->conf, ic->conf_bytes);
+		rc = set_up(f, s, name_of(r), &what);
+		if (rc < 0)
+			return refuse_rule(f, idx[i], rc, what);
 		conf += align16(ic->conf_bytes);
 		cells += ic->cells;
-		rc = fci_iface_state(f, ic, &s->state, &first);
-		if (rc < 0)
-			return refuse_rule(f, idx[i], rc, "no memory for its state");
-		rc = ic->setup ? ic->setup(f, s->state, s->conf, first) : 0;
-		if (rc < 0)
-			return refuse_rule(f, idx[i], rc, "the interceptor does not accept its conf");
-		c->has_check |= ic->check != NULL;
-		c->has_pre |= ic->pre != NULL;
-		c->has_post |= ic->post != NULL || ic->reap != NULL;
-		c->has_tick |= ic->tick != NULL;
-		c->has_full |= ic->full != NULL;
+		c->cells = cells;
+		sum_up(c, s);
+		c->n = i + 1;
 	}
-	c->n = n;
 	return 0;
 }
 
@@ -301,6 +425,10 @@ static void publish(struct fc_iface *f, struct fci_chain *c)
 	/* R1 -> A1. */
 	atomic_store_explicit(&f->chain, c, FCI_REL);
 	fci_gate_set(f, c->n ? FCI_GATE_CHAIN : 0, c->n ? 0 : FCI_GATE_CHAIN);
+	f->fine = c->fine;
+	fci_iface_choose_clock(f);
+	for (uint32_t i = 0; i < c->n; i++)
+		fci_state_commit(c->stage[i].kept, c->stage[i].state, c->stage[i].state_bytes);
 	if (old) {
 		/* X1: sections that begin now get a later epoch. */
 		old->epoch = atomic_fetch_add_explicit(&fci_thread_epoch, 1, FCI_AR);
@@ -328,7 +456,7 @@ int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t
 	if (!c)
 		rc = -ENOMEM;
 	else if ((rc = fill(c, f, rules, n, idx)) < 0)
-		fci_free(f->fc, c, c->bytes);
+		free_chain(f->fc, c);
 	else
 		publish(f, c);
 	fci_chain_reclaim(f->fc);
@@ -405,7 +533,7 @@ void fci_chain_reclaim(struct fc *fc)
 			p = &c->next_retired;
 		} else {
 			*p = c->next_retired;
-			fci_free(fc, c, c->bytes);
+			free_chain(fc, c);
 		}
 	}
 }
@@ -417,7 +545,7 @@ void fci_chain_free_retired(struct fc *fc)
 	for (c = fc->retired; c; c = next) {
 		next = c->next_retired;
 		if (c->left == UNLINKED)
-			fci_free(fc, c, c->bytes);
+			free_chain(fc, c);
 	}
 	fc->retired = NULL;
 }
@@ -429,7 +557,7 @@ void fci_chain_free_all(struct fc *fc, struct fc_iface *f)
 
 	for (; c; c = next) {
 		next = atomic_load_explicit(&c->older, FCI_RLX);
-		fci_free(fc, c, c->bytes);
+		free_chain(fc, c);
 	}
 	atomic_store_explicit(&f->chain, NULL, FCI_RLX);
 }

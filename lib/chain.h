@@ -19,7 +19,10 @@
 struct fci_stage {
 	const struct fc_interceptor *ic;
 	void *state;
-	const void *conf;
+	void *conf;     /* its copy; constant once the chain is published */
+	const char *name; /* of the rule; lives as long as the interface */
+	struct fci_state *kept; /* where the state is kept between chains */
+	uint64_t state_bytes;
 	uint32_t cell;  /* first of its cells */
 	uint32_t flags; /* FC_RULE_* */
 };
@@ -27,7 +30,9 @@ struct fci_stage {
 struct fci_chain {
 	uint32_t version;      /* 1..65535, unique among the living of one interface; 0: no chain */
 	uint32_t n;
-	uint32_t has_check, has_pre, has_post, has_tick, has_full;
+	uint32_t has_check, has_pre, has_post;
+	uint32_t cells;        /* of one call, in all */
+	uint32_t fine;         /* it needs a finer clock than the coarse one */
 	uint32_t left;         /* of a replaced one: what is over; see fci_chain_reclaim. fc->setup */
 	struct fci_chain *_Atomic older; /* still living ones of the interface. R1 -> A1 in chain.c */
 	struct fc_iface *iface;

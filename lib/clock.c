@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* clock.c - which clocks can be trusted, and the rate of the TSC. See clock.h. */
+#define _GNU_SOURCE
 #include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -106,6 +109,23 @@ uint32_t fci_clock_coarse(const struct fci_clock *c)
 	if (c->kind == FC_CLOCK_AUTO)
 		return FC_CLOCK_COARSE;
 	return c->kind == FC_CLOCK_TSC ? fci_clock_exact(c) : c->kind;
+}
+
+void fci_clock_sleep(const struct fci_clock *c, uint64_t ns)
+{
+	/* A virtual clock is moved by somebody else: look at it now and then. */
+	uint64_t slice = c->kind == FC_CLOCK_VIRTUAL ? FC_MS(1) : ns;
+	struct timespec t = { .tv_sec = (time_t)(slice / 1000000000u), .tv_nsec = (long)(slice % 1000000000u) };
+
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &t, NULL);
+}
+
+uint64_t fci_clock_coarse_ns(void)
+{
+	struct timespec t = { 0, 0 };
+
+	clock_getres(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 uint32_t fci_clock_exact(const struct fci_clock *c)

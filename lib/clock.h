@@ -33,6 +33,10 @@ uint64_t fci_clock_calibrate(struct fci_clock *c);
 
 /* The cheapest kind that has the resolution: coarse or exact. */
 uint32_t fci_clock_coarse(const struct fci_clock *c);
+/* Sleep for at most ns of it. Not a cancellation point; may end early. */
+void fci_clock_sleep(const struct fci_clock *c, uint64_t ns);
+
+uint64_t fci_clock_coarse_ns(void); /* resolution of the coarse one. A system call */
 uint32_t fci_clock_exact(const struct fci_clock *c);
 
 /* clock_gettime(), the short way: vdso.c. Set before main. */

@@ -21,7 +21,16 @@
 #define FCI_FC_MAGIC    0x31434641u
 #define FCI_IFACE_MAGIC 0x46434931u
 
-#define FCI_STATES_MAX 32 /* interceptors that one interface ever had */
+#define FCI_STATES_MAX 32 /* names of rules that one interface ever had */
+
+/* The state of a rule: found by interceptor and name, for ever. iface.c */
+struct fci_state {
+	struct fci_state *next;
+	const struct fc_interceptor *ic;
+	void *memory; /* in the segment */
+	uint64_t bytes;
+	char name[FC_RULE_NAME_MAX + 1];
+};
 
 struct fci_chain;
 struct fci_names;
@@ -61,8 +70,9 @@ struct fc_iface {
 	struct fci_extent extent[FCI_EXTENTS_MAX];
 	uint64_t waiters_off, writeoffs_off; /* offsets */
 	fci_a32 n_waiters, n_writeoffs; /* 0 until a rule wants them. R2, R3 in iface.c */
-	void *states[FCI_STATES_MAX];   /* in the segment; [0] is the cap's. By interceptor: */
-	const struct fc_interceptor *state_of[FCI_STATES_MAX];
+	void *cap_state;                /* in the segment */
+	struct fci_state *states;       /* of rules. fc->setup */
+	uint32_t fine;                  /* 1: a rule wants a finer clock than the coarse one. fc->setup */
 	fci_a32 parked[8];              /* suspended entries, by chain version modulo 8 */
 	struct fci_async *_Atomic async; /* callbacks of waiters, one a node; NULL: never used. async.c */
 	uint64_t tick_at;               /* housekeeping: next look. Only the ticking thread */

@@ -103,22 +103,26 @@ int fci_enter_fault(struct fc_entry *e, struct fc_iface *f, int error)
 
 /* ---- the caller's context ---------------------------------------------------------------------- */
 
+const struct fc_ctx fci_no_ctx = { .size = sizeof(struct fc_ctx), .weight = 1 };
+
+/* The caller's own, when it is of this size and complete, else a copy. */
 static int import_ctx(struct fci_way *w, const struct fc_ctx *ctx)
 {
 	int rc;
 
-	w->ctx = (struct fc_ctx){ .size = sizeof(struct fc_ctx), .weight = 1 };
-	if (!ctx)
-		return 0;
-	rc = fci_opts_import(&w->ctx, sizeof(w->ctx), CTX_V1_BYTES, ctx);
-	if (rc < 0)
-		return rc;
-	w->has_ctx = 1;
-	if (w->ctx.weight == 0)
-		w->ctx.weight = 1;
-	if (w->ctx.priority > PRIORITY_MAX || w->ctx.n_labels > LABELS_MAX || (w->ctx.n_labels && !w->ctx.labels) ||
-	    w->ctx.stuck_after_ns / 1000000 > STUCK_MS_MAX)
+	if (fci_unlikely(ctx->size != sizeof(*ctx) || ctx->weight == 0)) {
+		w->own = fci_no_ctx;
+		rc = fci_opts_import(&w->own, sizeof(w->own), CTX_V1_BYTES, ctx);
+		if (rc < 0)
+			return rc;
+		if (w->own.weight == 0)
+			w->own.weight = 1;
+		ctx = &w->own;
+	}
+	if (ctx->priority > PRIORITY_MAX || ctx->n_labels > LABELS_MAX || (ctx->n_labels && !ctx->labels) ||
+	    ctx->stuck_after_ns > FC_MS(STUCK_MS_MAX))
 		return -EINVAL;
+	w->ctx = ctx;
 	return 0;
 }
 
@@ -160,13 +164,13 @@ static int switched(struct fci_way *w, int *ret)
 		*ret = fci_refuse(w->e, f, FC_REFUSED_DRAINING, "drain", 0, 0, 0, w->now);
 		return 0;
 	}
-	if ((control & FCI_CONTROL_SYSTEM) && fci_system_refuses(f, &w->ctx, control)) {
+	if ((control & FCI_CONTROL_SYSTEM) && fci_system_refuses(f, w->ctx, control)) {
 		*ret = fci_refuse(w->e, f, FC_REFUSED_SYSTEM, "system", FCI_CONTROL_LEVEL(control),
 		                  FCI_CONTROL_LEVEL(control), FC_S(1), w->now);
 		return 0;
 	}
-	if (w->ctx.deadline_ns && w->now >= w->ctx.deadline_ns) {
-		*ret = fci_refuse(w->e, f, FC_REFUSED_DEADLINE, "deadline", w->now, w->ctx.deadline_ns, 0, w->now);
+	if (w->ctx->deadline_ns && w->now >= w->ctx->deadline_ns) {
+		*ret = fci_refuse(w->e, f, FC_REFUSED_DEADLINE, "deadline", w->now, w->ctx->deadline_ns, 0, w->now);
 		return 0;
 	}
 	return 1;
@@ -182,7 +186,7 @@ static int claim_once(struct fci_way *w, int any_rank)
 
 	/* A2 -> X3 (fci_gate_set): SC; read again after the claim. */
 	w->gate = atomic_load_explicit(&f->gate->word, FCI_SC);
-	if (w->gate & FCI_GATE_ASLEEP) {
+	if (fci_unlikely(w->gate & FCI_GATE_ASLEEP)) {
 		/* Should housekeeping put it to sleep again before the claim is seen, the gate has moved. */
 		fci_iface_wake(f);
 		w->gate &= ~FCI_GATE_ASLEEP;
@@ -191,9 +195,9 @@ static int claim_once(struct fci_way *w, int any_rank)
 		rc = fci_find(f, fci_cpu_hint(w->self) & f->group_mask, w->gate, 1, &w->claim);
 	else
 		rc = fci_claim_counted(f, w->gate, &w->claim);
-	if (rc != FCI_GOT || w->ctx.weight == 1)
+	if (rc != FCI_GOT || w->ctx->weight == 1)
 		return rc;
-	if (!fci_weight_claim(f, &w->claim, w->ctx.weight, w->gate)) {
+	if (!fci_weight_claim(f, &w->claim, w->ctx->weight, w->gate)) {
 		fci_unclaim(f, &w->claim);
 		fci_offer(f);
 		return FCI_FULL;
@@ -225,10 +229,10 @@ static int claim_over(struct fci_way *w)
 /* A refused caller stands here too: that proves that older scopes of its thread are gone. */
 static void stand_here(struct fci_way *w)
 {
-	uint64_t seq = w->self->seq += FCI_SEQ_ONE;
+	uint64_t seq = w->self->seq += FCI_SEQ_ONE, sp = fci_here_get(w->e).sp;
 
-	if (w->here.sp)
-		fci_store_pair(&w->self->last_entry, FCI_FRAME((uintptr_t)w->e, seq), FCI_FRAME(w->here.sp, seq));
+	if (sp)
+		fci_store_pair(&w->self->last_entry, FCI_FRAME((uintptr_t)w->e, seq), FCI_FRAME(sp, seq));
 }
 
 /* No place: purge, expand, grow, or let it be. FCI_GOT when the way has a place now. */
@@ -245,7 +249,7 @@ static int claim_harder(struct fci_way *w)
 		fci_count(f, FCI_C_WOULD_REFUSE, 1);
 		return claim_over(w);
 	}
-	if ((w->gate & FCI_GATE_WAITS) && w->ctx.weight == 1)
+	if ((w->gate & FCI_GATE_WAITS) && w->ctx->weight == 1)
 		return w->async ? FC_PENDING : fci_wait(w);
 	return FCI_FULL;
 }
@@ -262,103 +266,119 @@ int fci_refuse_full(struct fci_way *w, int waited)
 		return admit_untracked(w->e, f);
 	if (waited)
 		return fci_refuse(w->e, f, waited, "cap", limit, limit, retry, w->now);
-	if (w->ctx.weight > limit && limit != 0)
-		return fci_refuse(w->e, f, FC_REFUSED_WEIGHT, "cap", w->ctx.weight, limit, 0, w->now);
+	if (w->ctx->weight > limit && limit != 0)
+		return fci_refuse(w->e, f, FC_REFUSED_WEIGHT, "cap", w->ctx->weight, limit, 0, w->now);
 	return fci_refuse(w->e, f, FC_REFUSED_CAP, "cap", limit, limit, retry, w->now);
 }
 
 /* ---- in ---------------------------------------------------------------------------------------- */
 
 /* The chain whose post this call owes; 0: none. */
-static uint32_t version_of(const struct fci_way *w)
+FCI_INLINE uint32_t version_of(const struct fci_way *w)
 {
 	return w->chain && w->chain->has_post ? w->chain->version : 0;
 }
 
-/* Fill the record of the claimed slot. N5: R3 (fci_admit) publishes it. */
-static void fill_record(struct fci_way *w, uint64_t frame, uint32_t flags)
+/* Fill the record of the claimed slot; returns its meta. N5: R3 (fci_admit) publishes it. */
+FCI_INLINE uint64_t fill_record(struct fci_way *w, struct fci_record *r, uint64_t frame, uint32_t flags)
 {
-	struct fci_record *r = fci_record(w->f, w->claim.slot);
-	uint32_t version = version_of(w);
+	const struct fc_ctx *ctx = w->ctx;
+	uint32_t stuck_ms = fci_unlikely(ctx->stuck_after_ns) ? (uint32_t)(ctx->stuck_after_ns / 1000000) : 0;
+	uint64_t meta;
 
-	if (w->ctx.request_id)
+	if (ctx->request_id)
 		flags |= FCI_META_TAG;
-	atomic_store_explicit(&r->start, w->now, FCI_RLX);
-	atomic_store_explicit(&r->who, fci_site_id(w->f, w->site) | atomic_load_explicit(&w->self->tid, FCI_RLX), FCI_RLX);
-	atomic_store_explicit(&r->frame, frame, FCI_RLX);
-	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx.weight | flags, w->ctx.stuck_after_ns / 1000000), FCI_RLX);
-	atomic_store_explicit(&r->tag, w->ctx.request_id, FCI_RLX);
-	for (int i = 0; w->chain && w->chain->has_pre && i < FC_CELLS_MAX; i++)
+	fci_store_pair(&r->start, w->now, fci_site_id(w->f, w->site) | atomic_load_explicit(&w->self->tid, FCI_RLX));
+	meta = FCI_META(version_of(w), ctx->weight | flags, stuck_ms);
+	fci_store_pair(&r->frame, frame, meta);
+	if (ctx->request_id)
+		atomic_store_explicit(&r->tag, ctx->request_id, FCI_RLX);
+	for (uint32_t i = 0; w->chain && i < w->chain->cells; i++)
 		atomic_store_explicit(&r->cells[i], 0, FCI_RLX);
+	return meta;
 }
 
-static void fill_entry(struct fci_way *w, uint64_t busy, uint64_t sp)
+FCI_INLINE void fill_entry(struct fci_way *w, uint64_t busy, uint64_t sp)
 {
+	const struct fc_ctx *ctx = w->ctx;
 	struct fc_entry *e = w->e;
 	uint64_t flags = 0;
 
 	if (version_of(w))
 		flags |= FCI_E_CHAIN | (uint64_t)version_of(w) << 16;
-	if (w->ctx.weight > 1)
+	if (ctx->weight > 1)
 		flags |= FCI_E_WEIGHTED;
-	if (w->ctx.deadline_ns)
+	if (ctx->deadline_ns)
 		flags |= FCI_E_DEADLINE;
 	e->iface_ = w->f;
 	e->start_ = w->now;
 	e->slot_ = w->claim.slot;
 	e->verdict_ = 0;
 	e->meta_ = flags | (uint64_t)(uint32_t)((uintptr_t)e - sp) << 32;
-	e->data_[0] = w->here.pc;
-	e->data_[1] = w->here.bp;
-	e->data_[2] = w->ctx.deadline_ns;
+	e->data_[2] = ctx->deadline_ns; /* the others are there: fci_here_put */
 	/* N6: last, as in entry.c. */
 	__atomic_store_n(&e->word_, busy, __ATOMIC_RELAXED);
+}
+
+/* Interceptors refuse: nothing remains. */
+static FCI_NOINLINE void take_back(struct fci_way *w, uint64_t busy)
+{
+	fci_count(w->f, FCI_C_UNDONE, 1);
+	fci_weight_unclaim(w->f, &w->claim, w->ctx->weight);
+	(void)fci_release_call(w->f, w->claim.slot, busy);
 }
 
 int fci_admit(struct fci_way *w)
 {
 	struct fc_iface *f = w->f;
 	struct fci_record *r = fci_record(f, w->claim.slot);
-	uint64_t busy = w->claim.word | fci_me(f) | FCI_BUSY, sp = w->here.sp, frame;
+	uint64_t busy = w->claim.word | fci_me(f) | FCI_BUSY, sp = fci_here_get(w->e).sp, frame, meta;
 	uint64_t seq = w->self->seq += FCI_SEQ_ONE;
 	int pre = w->chain && w->chain->has_pre, rc;
 
 	frame = FCI_FRAME((uintptr_t)w->e, seq);
-	fill_record(w, frame, pre ? FCI_META_PRE : 0);
+	meta = fill_record(w, r, frame, pre ? FCI_META_PRE : 0);
 	FC_TEST_POINT("record");
 	/* R3 -> A7 (fci_view). */
 	atomic_store_explicit(fci_word(f, w->claim.slot), busy, FCI_REL);
 	if (pre) {
 		rc = fci_chain_pre(w);
-		if (rc != 0) {
-			fci_count(f, FCI_C_UNDONE, 1);
-			fci_weight_unclaim(f, &w->claim, w->ctx.weight);
-			(void)fci_release_call(f, w->claim.slot, busy);
+		if (fci_unlikely(rc != 0)) {
+			take_back(w, busy);
 			return rc;
 		}
 		/* R5 -> A8 (fci_view): the cells are complete when PRE is seen gone. */
-		atomic_store_explicit(&r->meta, atomic_load_explicit(&r->meta, FCI_RLX) & ~((uint64_t)FCI_META_PRE << 32), FCI_REL);
+		atomic_store_explicit(&r->meta, meta & ~((uint64_t)FCI_META_PRE << 32), FCI_REL);
 	}
-	/* N7: proof for others that older scopes of this thread are gone. */
-	atomic_store_explicit(&w->self->last_entry, frame, FCI_RLX);
-	atomic_store_explicit(&w->self->last_sp, FCI_FRAME(sp, seq), FCI_RLX);
+	/* N7: proof for others that older scopes of this thread are gone; each word has its number. */
+	fci_store_pair(&w->self->last_entry, frame, FCI_FRAME(sp, seq));
 	w->self->held++;
 	fill_entry(w, busy, sp);
 	/* N8: a rate of sampling. */
-	if (FCI_SCRAMBLED(w->claim.word) <= atomic_load_explicit(&f->gate->sample, FCI_RLX))
+	if (fci_unlikely(FCI_SCRAMBLED(w->claim.word) <= atomic_load_explicit(&f->gate->sample, FCI_RLX)))
 		fci_sample_start(w->e, f, w->now);
 	return 0;
 }
 
+/* The slot at home, under the gate as read: what most calls get. */
+FCI_INLINE int claim_plain(struct fci_way *w)
+{
+	if ((w->gate & (FCI_GATE_DRAIN | FCI_GATE_ASLEEP)) || w->ctx->weight != 1 || fci_full(w->f))
+		return FCI_FULL;
+	return fci_claim_hot(w->f, fci_cpu_hint(w->self), w->gate, &w->claim);
+}
+
 /* From the checks to the call; inside a section when there is a chain. */
-static int enter_chain(struct fci_way *w)
+FCI_INLINE int enter_chain(struct fci_way *w)
 {
 	int rc, waited = 0;
 
 	if (w->chain && w->chain->has_check && (rc = fci_chain_check(w)) != 0)
 		return rc;
-	if (w->ctx.weight > fci_iface_max_weight(w->f))
-		return fci_refuse(w->e, w->f, FC_REFUSED_WEIGHT, "cap", w->ctx.weight, fci_iface_max_weight(w->f), 0, w->now);
+	if (fci_likely(claim_plain(w) == FCI_GOT))
+		return fci_admit(w);
+	if (w->ctx->weight > 1 && w->ctx->weight > fci_iface_max_weight(w->f) && !(w->gate & FCI_GATE_DRY_RUN))
+		return fci_refuse(w->e, w->f, FC_REFUSED_WEIGHT, "cap", w->ctx->weight, fci_iface_max_weight(w->f), 0, w->now);
 	rc = claim(w, 0);
 	if (rc == FCI_FULL)
 		rc = claim_harder(w);
@@ -373,7 +393,16 @@ static int enter_chain(struct fci_way *w)
 	return rc == FCI_GOT ? fci_admit(w) : -EAGAIN;
 }
 
-static int try_way(struct fci_way *w)
+/* What interceptors want: the call runs later. It holds its place; its deadline leaves the time. */
+static FCI_NOINLINE void sleep_out(const struct fci_way *w)
+{
+	uint64_t end = w->now + w->delay, now;
+
+	while ((now = fci_clock_now(&w->f->fc->clock)) < end)
+		fci_clock_sleep(&w->f->fc->clock, end - now);
+}
+
+FCI_INLINE int try_way(struct fci_way *w)
 {
 	struct fc_iface *f = w->f;
 	uint64_t was;
@@ -382,9 +411,9 @@ static int try_way(struct fci_way *w)
 	do {
 		/* A2 -> X3 (fci_gate_set). */
 		w->gate = atomic_load_explicit(&f->gate->word, FCI_SC);
-		if (w->gate & FCI_GATE_ASLEEP)
+		if (fci_unlikely(w->gate & FCI_GATE_ASLEEP))
 			fci_iface_wake(f);
-		if (!switched(w, &rc))
+		if (((w->gate & FCI_GATE_SWITCHES) || w->ctx->deadline_ns) && !switched(w, &rc))
 			return rc;
 		/* A1 -> R1 (publish, chain.c); in a section, so that it is not freed. */
 		was = fci_section_enter(w->self);
@@ -407,27 +436,32 @@ int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx)
 			return admit_untracked(w->e, f);
 		return fci_refuse(w->e, f, FC_REFUSED_FAULT, "on_fault", 0, 0, 0, 0);
 	}
-	rc = import_ctx(w, ctx);
+	rc = ctx ? import_ctx(w, ctx) : 0;
 	if (rc < 0)
 		return rc;
-	w->now = w->ctx.now_ns ? w->ctx.now_ns : fci_now(f);
-	return try_way(w);
+	w->now = w->ctx->now_ns ? w->ctx->now_ns : fci_now(f);
+	rc = try_way(w);
+	if (fci_unlikely(w->delay) && rc == 0)
+		sleep_out(w);
+	return rc;
 }
 
 FCI_NOINLINE int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx,
                                 struct fc_site *site)
 {
-	struct fci_way w = { .e = e, .f = f, .site = site, .here = fci_here_get(e), .self = fci_thread_self() };
+	struct fci_way w;
 
+	fci_way_begin(&w, e, f, site);
 	return fci_enter_way(&w, ctx);
 }
 
 FCI_NOINLINE int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now,
                                    struct fci_claim c)
 {
-	struct fci_way w = { .e = e, .f = f, .site = site, .here = fci_here_get(e), .self = fci_thread_self(), .claim = c };
+	struct fci_way w;
 
-	w.ctx = (struct fc_ctx){ .size = sizeof(struct fc_ctx), .weight = 1 };
+	fci_way_begin(&w, e, f, site);
+	w.claim = c;
 	w.now = now;
 	return fci_admit(&w);
 }
@@ -440,11 +474,11 @@ static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const u
 	uint32_t version = was->meta_ & FCI_E_CHAIN ? FCI_E_VER(was->meta_) : 0;
 	uint64_t seq = w->self->seq += FCI_SEQ_ONE;
 
-	fill_record(w, FCI_FRAME((uintptr_t)w->e, seq), 0);
+	(void)fill_record(w, r, FCI_FRAME((uintptr_t)w->e, seq), 0);
 	/* N7: this thread's newest entry; from where it resumes says nothing of older scopes. */
 	fci_store_pair(&w->self->last_entry, FCI_FRAME((uintptr_t)w->e, seq), seq);
 	/* N5: as fill_record. */
-	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx.weight, 0), FCI_RLX);
+	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx->weight, 0), FCI_RLX);
 	for (int i = 0; i < FC_CELLS_MAX; i++)
 		atomic_store_explicit(&r->cells[i], cells[i], FCI_RLX);
 	/* R3 -> A7 (fci_view). */
@@ -462,16 +496,20 @@ static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const u
 
 int fc_entry_resume(struct fc_entry *e)
 {
-	struct fci_way w = { .e = e, .f = e ? e->iface_ : NULL, .self = fci_thread_self() };
 	uint32_t cells[FC_CELLS_MAX];
 	struct fc_entry was;
+	struct fci_way w;
 	int rc;
 
 	if (!e || e->word_ != FCI_PARKED)
 		return -EINVAL;
 	was = *e;
+	fci_way_begin(&w, e, e->iface_, NULL);
 	memcpy(cells, e->data_, sizeof(cells));
-	w.ctx = (struct fc_ctx){ .size = sizeof(struct fc_ctx), .weight = e->slot_ };
+	fci_here_put(e, (struct fci_here){ 0, 0, 0 });
+	w.own = fci_no_ctx;
+	w.own.weight = e->slot_;
+	w.ctx = &w.own;
 	w.now = fci_now(w.f);
 	/* A2 -> X3 (fci_gate_set). */
 	w.gate = atomic_load_explicit(&w.f->gate->word, FCI_SC);

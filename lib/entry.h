@@ -66,17 +66,33 @@ FCI_INLINE struct fci_here fci_here_get(const struct fc_entry *e)
 struct fci_way {
 	struct fc_entry *e;
 	struct fc_iface *f;
-	struct fc_ctx ctx;       /* full copy, defaults filled in */
+	const struct fc_ctx *ctx; /* valid, defaults filled in: the caller's, or `own`, or fci_no_ctx */
 	struct fc_site *site;
-	struct fci_here here;
 	struct fci_thread *self;
 	uint64_t now;
 	uint64_t gate;
 	struct fci_claim claim;
 	struct fci_chain *chain;
-	int has_ctx;
+	uint64_t delay;          /* ns from now until the call may run: fc_call.delay_ns */
 	int async;               /* never blocks: FC_PENDING where it would wait */
+	struct fc_ctx own;       /* left as it is until it is needed */
 };
+
+extern const struct fc_ctx fci_no_ctx; /* all defaults */
+
+/* Begin a way; where it stands is in the entry: fci_here_put. Not by an initialiser, which would clear
+ * all of it: what is stored is waited for by the next compare-and-swap. */
+FCI_INLINE void fci_way_begin(struct fci_way *w, struct fc_entry *e, struct fc_iface *f, struct fc_site *site)
+{
+	w->e = e;
+	w->f = f;
+	w->ctx = &fci_no_ctx;
+	w->site = site;
+	w->self = fci_thread_self();
+	w->chain = NULL;
+	w->delay = 0;
+	w->async = 0;
+}
 
 /* enter.c: everything but the plain case. */
 int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx, struct fc_site *site);

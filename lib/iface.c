@@ -8,6 +8,7 @@
 #include "check.h"
 #include "entry.h"
 #include "iface.h"
+#include "rule.h"
 #include "limit.h"
 #include "wait.h"
 
@@ -108,6 +109,14 @@ static uint64_t gate_flags(const struct fc_iface_opts *o)
 	       (o->cap == FC_UNLIMITED ? FCI_GATE_UNRULED : 0) | (o->wait_max ? FCI_GATE_WAITS : 0);
 }
 
+/* N1: settings. */
+void fci_iface_choose_clock(struct fc_iface *f)
+{
+	int exact = f->fine || atomic_load_explicit(&f->block->config.latency, FCI_RLX) == FC_LATENCY_EXACT;
+
+	atomic_store_explicit(&f->clock, exact ? fci_clock_exact(&f->fc->clock) : fci_clock_coarse(&f->fc->clock), FCI_RLX);
+}
+
 /* N1: numbers, each true by itself; new calls see them soon. */
 static void store_config(struct fc_iface *f, const struct fc_iface_opts *o, uint32_t extra)
 {
@@ -132,7 +141,7 @@ static void store_config(struct fc_iface *f, const struct fc_iface_opts *o, uint
 	if (o->latency == FC_LATENCY_EXACT)
 		atomic_store_explicit(&f->gate->sample, UINT64_MAX, FCI_RLX);
 	atomic_store_explicit(&f->exact, o->latency == FC_LATENCY_SAMPLED ? 0 : o->latency, FCI_RLX);
-	atomic_store_explicit(&f->clock, o->latency == FC_LATENCY_EXACT ? fci_clock_exact(&f->fc->clock) : fci_clock_coarse(&f->fc->clock), FCI_RLX);
+	fci_iface_choose_clock(f);
 }
 
 /* ---- making ------------------------------------------------------------------------------------ */
@@ -191,8 +200,8 @@ static int make_block(struct fc *fc, const char *name, const struct fc_iface_opt
 	b->group_bits = bits;
 	b->t_words = ((1u << bits) - 1) / 32;
 	b->groups = fci_arena_take(fc, ((uint64_t)1 << bits) * sizeof(struct fci_group));
-	b->states = fci_arena_take(fc, fc_interceptor_cap.state_bytes);
-	if (!b->groups || !b->states)
+	b->cap_state = fci_arena_take(fc, fc_interceptor_cap.state_bytes);
+	if (!b->groups || !b->cap_state)
 		return -ENOSPC;
 	snprintf(b->name, sizeof(b->name), "%s", name);
 	/* N2: nobody sees the block yet. */
@@ -221,8 +230,7 @@ static void attach(struct fc_iface *f, struct fc *fc, uint64_t off, uint32_t ind
 	f->group_mask = (1u << b->group_bits) - 1;
 	f->t_words = b->t_words;
 	f->groups = FCI_AT(fc, b->groups, struct fci_group);
-	f->states[0] = FCI_AT(fc, b->states, void);
-	f->state_of[0] = &fc_interceptor_cap;
+	f->cap_state = FCI_AT(fc, b->cap_state, void);
 	f->counters = fc->percpu;
 	f->counters.base += (size_t)index * sizeof(struct fci_counters);
 	/* N1: the process number. */
@@ -502,31 +510,6 @@ int fc_iface_inject(struct fc_iface *f, int status, uint32_t count)
 
 /* ---- for the rest of the library --------------------------------------------------------------- */
 
-int fci_iface_state(struct fc_iface *f, const struct fc_interceptor *ic, void **ret, int *ret_first)
-{
-	uint64_t off;
-
-	*ret_first = 0;
-	*ret = NULL;
-	for (int i = 0; i < FCI_STATES_MAX; i++) {
-		if (f->state_of[i] == ic) {
-			*ret = f->states[i];
-			return 0;
-		}
-		if (f->state_of[i])
-			continue;
-		off = ic->state_bytes ? fci_arena_take(f->fc, ic->state_bytes) : 0;
-		if (ic->state_bytes && !off)
-			return -ENOSPC;
-		f->states[i] = off ? FCI_AT(f->fc, off, void) : NULL;
-		f->state_of[i] = ic;
-		*ret = f->states[i];
-		*ret_first = 1;
-		return 0;
-	}
-	return -ENOSPC;
-}
-
 FCI_COLD void fci_iface_wake(struct fc_iface *f)
 {
 	fci_gate_set(f, 0, FCI_GATE_ASLEEP);
@@ -565,5 +548,6 @@ void fci_iface_free(struct fc *fc, struct fc_iface *f)
 {
 	fci_chain_free_all(fc, f);
 	fci_async_free(f);
+	fci_states_free(fc, f);
 	fci_free(fc, f, sizeof(*f));
 }

@@ -5,8 +5,8 @@
 
 #include "inflight.h"
 
-/* State of an interceptor on this interface, made on first use (*ret_first 1). fc->setup is held. */
-int fci_iface_state(struct fc_iface *f, const struct fc_interceptor *ic, void **ret, int *ret_first);
+/* Read the cheapest clock that serves latency and chain. fc->setup is held. */
+void fci_iface_choose_clock(struct fc_iface *f);
 
 /* Suspended entries of a chain version (modulo 8: may say yes for another). */
 static inline void fci_iface_park(struct fc_iface *f, uint32_t version, int n)

@@ -79,6 +79,7 @@ static inline int fci_is_detached(uint64_t w)
 #define FCI_GATE_VER_SHIFT 48           /* version: +1 with every new limit */
 #define FCI_GATE_ON_ENTER  (FCI_GATE_OFF | FCI_GATE_DRAIN | FCI_GATE_DRAINING | FCI_GATE_ASLEEP | \
                             FCI_GATE_INJECT | FCI_GATE_CONTROL | FCI_GATE_CHAIN)
+#define FCI_GATE_SWITCHES  (FCI_GATE_OFF | FCI_GATE_DRAINING | FCI_GATE_INJECT | FCI_GATE_CONTROL)
 #define FCI_GATE_ON_FULL   (FCI_GATE_DRY_RUN | FCI_GATE_UNRULED | FCI_GATE_WAITS)
 
 /* Hints, two bits each: zero is "maybe free". Stale in that direction only. */
@@ -202,7 +203,7 @@ struct fci_block {
 	FCI_ALIGNED struct fci_extent extent[FCI_EXTENTS_MAX];
 	fci_a32 n_extents;
 	uint32_t group_bits;
-	uint64_t groups, waiters, writeoffs, states; /* offsets */
+	uint64_t groups, waiters, writeoffs, cap_state; /* offsets */
 	uint32_t n_waiters, n_writeoffs, t_words, resv;
 	fci_a32 resizing;                 /* 1: somebody adds an extent */
 	char name[FC_NAME_MAX + 1];
@@ -210,7 +211,7 @@ struct fci_block {
 
 /* Counters of one interface on one CPU. */
 enum fci_counter {
-	/* 0 .. 15: refused by reason */
+	/* 0 .. 31: refused by reason */
 	FCI_C_ERROR = FC_STATS_REASONS, FCI_C_TIMEOUT, FCI_C_IGNORED, FCI_C_MARKED_OK,
 	FCI_C_LATE, FCI_C_UNTRACKED, FCI_C_UNDONE, FCI_C_WOULD_REFUSE, FCI_C_COUNT
 };
@@ -218,7 +219,7 @@ struct fci_counters {
 	FCI_ALIGNED uint64_t count[FCI_C_COUNT];
 	uint64_t hist[FC_HIST_BUCKETS];
 };
-_Static_assert(sizeof(struct fci_counters) == 1024, "sixteen lines");
+_Static_assert(sizeof(struct fci_counters) == 1152, "eighteen lines");
 
 /* A call site: file and function as they were at the first call. */
 #define FCI_SITES_MAX 4096u

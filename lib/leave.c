@@ -38,7 +38,7 @@ static void count_outcome(struct fc_iface *f, const struct ending *d)
 
 static void finish(struct fc_iface *f, struct ending *d)
 {
-	uint64_t latency = d->measured && d->now > d->start ? d->now - d->start : 0;
+	uint64_t latency = d->now > d->start ? d->now - d->start : 0;
 
 	if (d->measured && d->outcome != FC_OUTCOME_IGNORED && d->outcome != FC_OUTCOME_ABANDONED)
 		fci_latency_add(f, latency);
@@ -88,6 +88,31 @@ static int leave_parked(struct fc_entry *e, uint64_t meta)
 	return 1;
 }
 
+/* A call of weight 1 with interceptors, in its own thread: the commonest of the long ways. */
+static int leave_chained(struct fc_entry *e, uint64_t word, uint64_t meta)
+{
+	struct fc_iface *f = e->iface_;
+	struct fci_thread *self = fci_thread_self();
+	uint64_t start = e->start_, latency, was, now;
+	uint32_t cells[FC_CELLS_MAX], slot = e->slot_;
+	int won;
+
+	now = meta & FCI_E_SAMPLED ? fci_clock_now(&f->fc->clock) : fci_now(f);
+	latency = now > start ? now - start : 0;
+	copy_cells(f, slot, cells);
+	__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
+	self->held--;
+	was = fci_section_enter(self); /* the chain must outlive the slot until its post has run */
+	won = fci_release_call(f, slot, word);
+	if (fci_likely(won)) {
+		if (meta & FCI_E_SAMPLED)
+			fci_latency_add(f, latency);
+		fci_chain_post(f, FCI_E_VER(meta), cells, start, now, latency, 1, FC_OUTCOME_OK);
+	}
+	fci_section_leave(self, was);
+	return fci_likely(won) ? 1 : fci_leave_late(f, slot, word, start, meta);
+}
+
 int fci_leave_long(struct fc_entry *e, uint64_t word)
 {
 	/* N2: a second exit reads the same or finds the word gone. */
@@ -98,6 +123,8 @@ int fci_leave_long(struct fc_entry *e, uint64_t word)
 	uint64_t was;
 	int won;
 
+	if ((meta & FCI_E_SLOW & ~(uint64_t)FCI_E_SAMPLED) == FCI_E_CHAIN)
+		return leave_chained(e, word, meta);
 	if (meta & FCI_E_ASYNC)
 		return fc_enter_cancel(e);
 	if (word == FCI_UNTRACKED) {

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* status.c - names and texts of results, decisions, versions, options structs. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #include "context.h"
 #include "entry.h"
+#include "hash.h"
 
 struct status {
 	int number;
@@ -117,7 +121,9 @@ int fc_decision_http_status(const struct fc_decision *d)
 {
 	if (!d || d->status <= 0)
 		return 200;
-	return d->status == FC_REFUSED_RATE || d->status == FC_REFUSED_QUOTA ? 429 : 503;
+	if (d->status == FC_REFUSED_ACCESS)
+		return 403;
+	return d->status == FC_REFUSED_RATE || d->status == FC_REFUSED_KEY || d->status == FC_REFUSED_QUOTA ? 429 : 503;
 }
 
 uint32_t fc_decision_retry_after_s(const struct fc_decision *d)
@@ -137,18 +143,70 @@ uint64_t fc_entry_deadline_left(const struct fc_entry *e)
 	return now < e->data_[2] ? e->data_[2] - now : 0;
 }
 
+static const uint64_t text_key[2] = { 0x6663677561726421ull, 1 }, address_key[2] = { 0x6663677561726421ull, 2 };
+
 static uint64_t hash_text(const char *s)
 {
-	uint64_t h = 0xcbf29ce484222325ull;
-
-	for (; s && *s; s++)
-		h = (h ^ (unsigned char)*s) * 0x100000001b3ull;
-	return h;
+	return fci_siphash(text_key, s ? s : "", s ? strlen(s) : 0);
 }
 
 struct fc_label fc_label(const char *key, const char *value)
 {
-	return (struct fc_label){ .key = hash_text(key), .value = hash_text(value) };
+	return (struct fc_label){ .key = hash_text(key), .value = hash_text(value), .text = value };
+}
+
+static uint64_t eight_bytes(const uint8_t *b)
+{
+	uint64_t v = 0;
+
+	for (int i = 0; i < 8; i++)
+		v = v << 8 | b[i];
+	return v;
+}
+
+static struct fc_label address(const char *key, const uint8_t *ip6, const char *text)
+{
+	struct fc_label l = { .key = hash_text(key), .text = text };
+
+	l.ip[0] = eight_bytes(ip6);
+	l.ip[1] = eight_bytes(ip6 + 8);
+	l.value = fci_siphash(address_key, ip6, 16);
+	return l;
+}
+
+static struct fc_label address4(const char *key, const uint8_t *ip4, const char *text)
+{
+	uint8_t ip6[16] = { [10] = 0xff, [11] = 0xff };
+
+	memcpy(ip6 + 12, ip4, 4);
+	return address(key, ip6, text);
+}
+
+struct fc_label fc_label_ip(const char *key, const char *text)
+{
+	uint8_t b[16];
+
+	if (text && inet_pton(AF_INET, text, b) == 1)
+		return address4(key, b, text);
+	if (text && inet_pton(AF_INET6, text, b) == 1)
+		return address(key, b, text);
+	return fc_label(key, text);
+}
+
+struct fc_label fc_label_addr(const char *key, const struct sockaddr *addr)
+{
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+
+	if (addr && addr->sa_family == AF_INET) {
+		memcpy(&in, addr, sizeof(in));
+		return address4(key, (const uint8_t *)&in.sin_addr, NULL);
+	}
+	if (addr && addr->sa_family == AF_INET6) {
+		memcpy(&in6, addr, sizeof(in6));
+		return address(key, in6.sin6_addr.s6_addr, NULL);
+	}
+	return fc_label(key, NULL);
 }
 
 /* ---- options ----------------------------------------------------------------------------------- */

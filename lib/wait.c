@@ -217,7 +217,7 @@ uint64_t fci_wait_until(const struct fci_way *w)
 
 	if (end < w->now)
 		end = FC_NEVER_NS;
-	return w->ctx.deadline_ns && w->ctx.deadline_ns < end ? w->ctx.deadline_ns : end;
+	return w->ctx->deadline_ns && w->ctx->deadline_ns < end ? w->ctx->deadline_ns : end;
 }
 
 static int done(struct fci_way *w, int rc)
@@ -278,7 +278,7 @@ int fci_wait(struct fci_way *w)
 	}
 	if (!fci_wait_stop(f, (uint32_t)node, &w->claim))
 		return done(w, FCI_GOT);
-	return done(w, w->ctx.deadline_ns && end == w->ctx.deadline_ns ? FC_REFUSED_DEADLINE : FC_REFUSED_WAIT);
+	return done(w, w->ctx->deadline_ns && end == w->ctx->deadline_ns ? FC_REFUSED_DEADLINE : FC_REFUSED_WAIT);
 }
 
 uint32_t fci_waiting(const struct fc_iface *f)

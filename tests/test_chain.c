@@ -78,14 +78,12 @@ static int is_one(const struct numbers *n)
 	return n->one_in == 0 || (turn = turn * 1664525u + 1013904223u) / 65536 % n->one_in == 0;
 }
 
-static int set_up(struct fc_iface *f, void *state, const void *conf, int first)
+static int set_up(struct fc_setup *s)
 {
-	const struct numbers *n = conf;
+	const struct numbers *n = s->conf;
 
-	(void)f;
-	(void)state;
 	atomic_fetch_add(&tally[n->kind].setups, 1);
-	atomic_fetch_add(&tally[n->kind].firsts, (unsigned long long)first);
+	atomic_fetch_add(&tally[n->kind].firsts, s->first);
 	return n->mark == UNLIKED ? -EDOM : 0;
 }
 
@@ -198,6 +196,8 @@ static void just_post(struct fc_call *c)
 {
 	note('q', ((const struct numbers *)c->conf)->kind);
 }
+
+static const char *const names[FC_CHAIN_MAX] = { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l" };
 
 static const struct fc_interceptor plain = {
 	.size = sizeof(struct fc_interceptor), .order = FC_ORDER_USER + 50, .name = "plain",
@@ -393,7 +393,7 @@ static void a_chain_of_twelve_is_undone_from_any_place(void **state)
 		numbers_of(n, FC_CHAIN_MAX);
 		n[k].pre = FC_REFUSED_QUOTA;
 		for (int i = 0; i < FC_CHAIN_MAX; i++)
-			rules[i] = (struct fc_rule){ .interceptor = &plain, .conf = &n[i] };
+			rules[i] = (struct fc_rule){ .interceptor = &plain, .conf = &n[i], .name = names[i] };
 		assert_int_equal(fc_iface_set_chain(g.f, rules, FC_CHAIN_MAX), 0);
 		record_steps();
 		assert_int_equal(fc_enter(&e[0], g.f, NULL), FC_REFUSED_QUOTA);
@@ -877,8 +877,12 @@ static void a_bad_chain_changes_nothing(void **state)
 	bad = plain;
 	bad.cells = 2;
 	for (int i = 0; i < 4; i++)
-		rules[i] = (struct fc_rule){ .interceptor = &bad, .conf = &n[0] };
+		rules[i] = (struct fc_rule){ .interceptor = &bad, .conf = &n[0], .name = names[i] };
 	assert_int_equal(fc_iface_set_chain(g.f, rules, 4), -E2BIG);
+	rules[1].name = names[0];
+	assert_int_equal(fc_iface_set_chain(g.f, rules, 2), -EEXIST);
+	rules[1].name = "a name of more than forty-seven bytes is too long";
+	assert_int_equal(fc_iface_set_chain(g.f, rules, 2), -EINVAL);
 	n[1].mark = UNLIKED; /* by its setup */
 	assert_int_equal(chain_of(n, 2), -EDOM);
 	atomic_store(&g.mem.fail_at, atomic_load(&g.mem.calls) + 1);

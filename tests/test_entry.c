@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -27,6 +28,7 @@
 #include <fcguard/fcguard.h>
 
 #include "atomic.h"
+#include "hash.h"
 #include "support/threads.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -1288,7 +1290,8 @@ static void a_decision_becomes_an_answer_of_http(void **state)
 	for (size_t i = 0; i < COUNT(all); i++) {
 		d.status = all[i];
 		assert_int_equal(fc_decision_http_status(&d), all[i] == FC_OK ? 200 :
-		                 all[i] == FC_REFUSED_RATE || all[i] == FC_REFUSED_QUOTA ? 429 : 503);
+		                 all[i] == FC_REFUSED_ACCESS ? 403 :
+		                 all[i] == FC_REFUSED_RATE || all[i] == FC_REFUSED_QUOTA || all[i] == FC_REFUSED_KEY ? 429 : 503);
 	}
 	assert_int_equal(fc_decision_http_status(NULL), 200);
 	for (size_t i = 0; i < COUNT(retry); i++) {
@@ -1302,11 +1305,34 @@ static void labels_are_hashed_by_key_and_value(void **state)
 {
 	struct fc_label a = fc_label("user", "alice"), b = fc_label("user", "bob"), c = fc_label("ip", "alice");
 	struct fc_label none = fc_label(NULL, NULL), empty = fc_label("", "");
+	struct fc_label four = fc_label_ip("ip", "192.0.2.7"), six = fc_label_ip("ip", "::ffff:192.0.2.7");
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc0000207) };
+	struct fc_label addr = fc_label_addr("ip", (const struct sockaddr *)&in), text = fc_label_ip("ip", "nobody");
 
 	(void)state;
 	assert_true(a.key == b.key && a.value != b.value);
 	assert_true(a.key != c.key && a.value == c.value);
-	assert_memory_equal(&none, &empty, sizeof(none));
+	assert_true(none.key == empty.key && none.value == empty.value);
+	assert_true(four.ip[0] == 0 && four.ip[1] == 0xffffc0000207ull && four.key == fc_label("ip", "").key);
+	assert_true(six.value == four.value && addr.value == four.value && addr.ip[1] == four.ip[1]);
+	assert_true(six.ip[1] == four.ip[1] && four.value != fc_label("ip", "192.0.2.7").value);
+	assert_true(text.ip[0] == 0 && text.ip[1] == 0 && text.value == fc_label("ip", "nobody").value);
+	in.sin_family = AF_UNIX;
+	assert_true(fc_label_addr("ip", (const struct sockaddr *)&in).value == none.value);
+	assert_true(fc_label_addr("ip", NULL).value == none.value);
+}
+
+/* The published vector, so that other programs and other versions give a label the same number. */
+static void the_hash_is_siphash_2_4(void **state)
+{
+	const uint64_t key[2] = { 0x0706050403020100ull, 0x0f0e0d0c0b0a0908ull };
+	unsigned char in[15];
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(in); i++)
+		in[i] = (unsigned char)i;
+	assert_true(fci_siphash(key, in, sizeof(in)) == 0xa129ca6149be45e5ull);
+	assert_true(fci_siphash(key, in, 8) == 0x93f5f5799a932462ull);
 }
 
 static void an_admitted_entry_has_no_decision(void **state)
@@ -1775,7 +1801,8 @@ static void post_runs_once_for_every_way_of_leaving(void **state)
 static void a_refused_resume_has_a_decision_that_can_be_read(void **state)
 {
 	struct fc_interceptor three[3] = { probe, probe, probe };
-	struct fc_rule rules[3] = { { .interceptor = &three[0] }, { .interceptor = &three[1] }, { .interceptor = &three[2] } };
+	struct fc_rule rules[3] = { { .interceptor = &three[0], .name = "1" }, { .interceptor = &three[1], .name = "2" },
+		                    { .interceptor = &three[2], .name = "3" } };
 	FC_OPTS(fc_decision, d, .status = 0);
 	struct fc_entry e = FC_ENTRY_INIT, full[4] = { FC_ENTRY_INIT };
 
@@ -2112,6 +2139,7 @@ int main(void)
 		T(each_event_has_its_name),
 		T(a_decision_becomes_an_answer_of_http),
 		T(labels_are_hashed_by_key_and_value),
+		T(the_hash_is_siphash_2_4),
 		T(an_admitted_entry_has_no_decision),
 		T(off_lets_new_calls_through_and_those_inside_leave),
 		T(one_interface_can_be_off),

@@ -27,7 +27,12 @@
 	XX(FC_REFUSED_SYSTEM,      10, "the whole system is over one of its bounds")               \
 	XX(FC_REFUSED_FAULT,       11, "the guard failed and its policy is closed")                \
 	XX(FC_REFUSED_WEIGHT,      12, "the call is heavier than its limit allows")                \
-	XX(FC_REFUSED_INJECTED,    13, "refused on request of a test")
+	XX(FC_REFUSED_INJECTED,    13, "refused on request of a test")                             \
+	XX(FC_REFUSED_ACCESS,      14, "denied by a list")                                          \
+	XX(FC_REFUSED_DEGRADED,    15, "switched off, by hand or because what it needs fails")     \
+	XX(FC_REFUSED_PRIORITY,    16, "overloaded: calls of this priority have to wait")          \
+	XX(FC_REFUSED_ISOLATED,    17, "its group has no place left, or keeps it for others")      \
+	XX(FC_REFUSED_KEY,         18, "this user, address or other key asks too much")
 
 #define FC_STATUS_ENUM_(name_, number_, text_) name_ = (number_),
 enum fc_status {

@@ -19,6 +19,7 @@
 #include <fcguard/guard.h>
 #include <fcguard/health.h>
 #include <fcguard/iface.h>
+#include <fcguard/field.h>
 #include <fcguard/interceptor.h>
 #include <fcguard/stats.h>
 #include <fcguard/system.h>

@@ -25,10 +25,11 @@
  * Threads.  check, pre, undo, post and reap run on any number of threads at once for one interface
  *           and must be lock-free, must not allocate, block or log. full and tick never run twice
  *           at once for one interface.
- * State.    state_bytes of zeroed memory per interface, in the segment: no pointers in it, and it
- *           may be shared by processes. It survives a new chain as long as the interceptor stays.
+ * State.    zeroed memory per rule of an interface, in the segment: no pointers in it, and it may be
+ *           shared by processes. It survives a new chain as long as a rule of that interceptor and
+ *           name stays, and comes back when such a rule does.
  * Memory.   conf is copied at fc_iface_set_chain(); the copy lives until the last call that began
- *           under it has left.
+ *           under it has left. What setup() adds to the copy, drop() frees.
  */
 #ifndef FC_INTERCEPTOR_H
 #define FC_INTERCEPTOR_H
@@ -36,6 +37,7 @@
 #include <fcguard/base.h>
 #include <fcguard/entry.h>
 #include <fcguard/err.h>
+#include <fcguard/field.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -56,11 +58,15 @@ struct fc_call {
 	uint32_t *cells;           /* of this call and interceptor */
 	uint64_t now_ns;
 	uint64_t start_ns;         /* post: when it entered */
-	uint64_t latency_ns;       /* post: now - start; 0 when not measured */
+	uint64_t latency_ns;       /* post: now - start, as fine as the chain's clock: resolution_ns */
 	uint32_t weight;
 	int32_t outcome;           /* post: enum fc_outcome */
+	uint32_t cpu;              /* of the caller, as far as known: to spread cells over lines */
 	/* Set by an interceptor that refuses, for the decision. */
 	uint64_t observed, limit, retry_after_ns;
+	/* pre may set delay_ns, up to max_delay_ns (0: the caller cannot sleep; else what is left to its
+	 * deadline): the call does not run before now_ns + delay_ns. Its caller sleeps, in its place. */
+	uint64_t delay_ns, max_delay_ns;
 };
 
 static inline uint32_t fc_cell_get(const struct fc_call *c, uint32_t i)
@@ -73,16 +79,40 @@ static inline void fc_cell_set(const struct fc_call *c, uint32_t i, uint32_t v)
 	__atomic_store_n(&c->cells[i], v, __ATOMIC_RELAXED);
 }
 
+/* What setup() is given. */
+struct fc_setup {
+	struct fc_iface *iface;
+	const char *rule;     /* its name */
+	void *conf;           /* the copy that calls will see; setup may complete it */
+	void *state;
+	uint64_t state_bytes; /* at least what was asked for */
+	const void *was;      /* the state so far, when the rule now needs a larger one: carry over. Calls
+	                       * that began under it still use it. NULL: there is none */
+	uint64_t was_bytes;
+	uint64_t now_ns;
+	uint32_t first;       /* 1: state is zeroed */
+	uint32_t cpus;        /* fc_call.cpu is under it */
+};
+
 struct fc_interceptor {
 	uint32_t size;        /* sizeof(struct fc_interceptor) */
 	uint32_t order;       /* place in the default order; see FC_ORDER_* */
-	const char *name;     /* static; shown as the refusing rule */
-	uint32_t state_bytes; /* 0..4096 */
+	const char *name;     /* static; the name of rules that have none of their own */
+	uint32_t state_bytes; /* 0..4096; more: state_size */
 	uint32_t conf_bytes;  /* 0..65536; size of the conf that fc_iface_set_chain() copies */
 	uint32_t cells;       /* 0..2 */
 	int32_t reason;       /* counted under this; a status > 0 returned by check or pre wins */
-	/* Validate conf, and prepare state (first is 1 when the state is new). 0 or negative errno. */
-	int (*setup)(struct fc_iface *iface, void *state, const void *conf, int first);
+	/* Bytes of state that this conf needs, instead of state_bytes; 0..FC_STATE_MAX. conf is valid as
+	 * far as setup() would say: check it here, return UINT64_MAX when it is not. */
+	uint64_t (*state_size)(const void *conf, uint32_t cpus);
+	/* Resolution of time that this conf needs, in ns; the chain reads the cheapest clock that has it.
+	 * NULL or 0: any will do. */
+	uint64_t (*resolution_ns)(const void *conf);
+	/* Validate conf, and prepare state. 0, or negative errno with a line in the log: then nothing has
+	 * changed and drop() is not called. */
+	int (*setup)(struct fc_setup *s);
+	/* The conf's copy ends: free what setup() added to it. */
+	void (*drop)(struct fc_iface *iface, void *conf);
 	int (*check)(struct fc_call *c);  /* 0, or > 0 the reason */
 	int (*pre)(struct fc_call *c);    /* 0, or > 0 the reason; < 0 a fault: on_fault */
 	void (*undo)(struct fc_call *c);
@@ -90,7 +120,13 @@ struct fc_interceptor {
 	void (*reap)(struct fc_call *c);
 	int (*full)(struct fc_call *c);
 	uint64_t (*tick)(struct fc_call *c);
+	/* What a rules file may say of conf: field.h. NULL: the API alone configures it. */
+	const struct fc_field *fields;
+	uint32_t n_fields;
+	uint32_t resv;
 };
+
+#define FC_STATE_MAX (1ull << 30)
 
 /* Default order (SPEC section 6). A rule may place itself elsewhere. */
 enum fc_order {
@@ -108,18 +144,45 @@ enum fc_rule_flags {
 struct fc_rule {
 	const struct fc_interceptor *interceptor;
 	const void *conf;
-	uint32_t order; /* 0: the interceptor's */
-	uint32_t flags; /* FC_RULE_* */
+	uint32_t order;   /* 0: the interceptor's */
+	uint32_t flags;   /* FC_RULE_* */
+	const char *name; /* shown in decisions, and whose state it is; NULL: the interceptor's. At most
+	                   * FC_RULE_NAME_MAX bytes; two rules of an interface must differ in it */
 };
+#define FC_RULE_NAME_MAX 47
 
 /*
  * Give an interface these interceptors instead of those it has, all or nothing (the cap's own part
  * stays; it comes from fc_iface_set). Calls inside finish under the chain they began with. The
  * structs behind `interceptor` must live as long as the context. Never blocks calls.
- * Returns 0; -EINVAL (with a log line: which rule, what is wrong); -E2BIG (more than FC_CHAIN_MAX,
- * or more than FC_CELLS_MAX cells); -ENOMEM; -ENOSPC (segment full); what setup() returned.
+ * Returns 0; -EINVAL (with a log line: which rule, what is wrong); -EEXIST (two rules of one name);
+ * -E2BIG (more than FC_CHAIN_MAX, or more than FC_CELLS_MAX cells); -ENOMEM; -ENOSPC (segment full,
+ * or more than 32 names of rules in the life of the interface); what setup() returned.
  */
 FC_API int fc_iface_set_chain(struct fc_iface *iface, const struct fc_rule *rules, uint32_t n) FC_NOEXCEPT;
+
+/*
+ * Run fn on the state and conf of a rule, as tick would be given them (name NULL: the interceptor's):
+ * for switches and queries. The rule cannot go away meanwhile. Any thread, also at once: fn must be
+ * lock-free as pre is. What fn returned; -ENOENT: there is no such rule.
+ */
+FC_API int fc_iface_with(struct fc_iface *iface, const struct fc_interceptor *ic, const char *name,
+                         int (*fn)(struct fc_call *c, void *arg), void *arg) FC_NOEXCEPT;
+
+/* For setup(): memory of this process by the context's allocator, zeroed, and back (drop); memory of
+ * the segment that all who ask for the same name share, zeroed at first (*ret_first 1), at most
+ * FC_STATE_MAX bytes, for ever: NULL when the segment is full or the name is there with fewer bytes. */
+FC_API void *fc_iface_alloc(struct fc_iface *iface, uint64_t bytes) FC_NOEXCEPT;
+FC_API void fc_iface_free(struct fc_iface *iface, void *p, uint64_t bytes) FC_NOEXCEPT;
+FC_API void *fc_iface_shared(struct fc_iface *iface, const char *name, uint64_t bytes, int *ret_first) FC_NOEXCEPT;
+
+/* A line to the context's log, from setup, full and tick: "<interface>: <rule>: text". */
+FC_API void fc_iface_log(struct fc_iface *iface, const char *rule, const char *format, ...) FC_NOEXCEPT FC_PRINTF_(3, 4);
+
+/* Interceptors by name, for rules files: those of the library are there. A name is given once in a
+ * process. 0, -EINVAL, -EEXIST, -ENOSPC (more than 64). Not on enter or exit. */
+FC_API int fc_interceptor_register(const struct fc_interceptor *ic) FC_NOEXCEPT;
+FC_API const struct fc_interceptor *fc_interceptor_find(const char *name) FC_NOEXCEPT;
 
 /*
  * For interceptors that steer the limit (the cap does): the limit in force, and a new one.

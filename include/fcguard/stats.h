@@ -20,7 +20,7 @@ struct fc;
 struct fc_iface;
 
 /* refused[] is indexed by enum fc_status; reasons of the program's own are in [FC_REFUSED_CUSTOM]. */
-#define FC_STATS_REASONS 16
+#define FC_STATS_REASONS 32
 
 struct fc_stats {
 	uint32_t size;
@@ -48,7 +48,7 @@ struct fc_stats {
 	uint32_t availability_30d_ppm;
 	uint32_t resv;
 };
-FC_OPTS_ASSERT(struct fc_stats, 312);
+FC_OPTS_ASSERT(struct fc_stats, 440);
 
 enum fc_stats_flags {
 	FC_STATS_UNRULED = 1u << 16,  /* no rule: observed, never refused (or the default cap) */

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* rule.h - what rules of a chain keep and share: their states, and interceptors by name. */
+#ifndef FCI_RULE_H
+#define FCI_RULE_H
+
+#include "context.h"
+
+/* The state of a rule of this interface, made on first use. fc->setup is held. NULL: *ret_error. */
+struct fci_state *fci_state_get(struct fc_iface *f, const struct fc_interceptor *ic, const char *name, int *ret_error);
+
+/* Memory for a state of `bytes`, when it is new or has too little: what to work with goes into s. 0,
+ * -ENOSPC. Nothing is changed until fci_state_commit. */
+int fci_state_prepare(struct fc_iface *f, const struct fci_state *st, uint64_t bytes, struct fc_setup *s);
+void fci_state_commit(struct fci_state *st, void *memory, uint64_t bytes);
+
+/* Free what a handle keeps of its rules, at the end of the context. */
+void fci_states_free(struct fc *fc, struct fc_iface *f);
+
+#endif /* FCI_RULE_H */
