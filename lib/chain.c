@@ -39,8 +39,7 @@ FCI_INLINE void call_ask(struct fc_call *c, const struct fci_way *w)
 	memset(&c->observed, 0, sizeof(*c) - offsetof(struct fc_call, observed));
 }
 
-/* The living chain of a version. Inside a section. */
-static struct fci_chain *find_version(struct fc_iface *f, uint32_t version)
+struct fci_chain *fci_chain_of(struct fc_iface *f, uint32_t version)
 {
 	/* A1 -> R1 (publish): the chain is complete. */
 	struct fci_chain *c = atomic_load_explicit(&f->chain, FCI_ACQ);
@@ -135,28 +134,22 @@ int fci_chain_pre(struct fci_way *w)
 	return 0;
 }
 
-void fci_chain_post(struct fc_iface *f, uint32_t version, uint32_t *cells, uint64_t start, uint64_t now,
-                    uint64_t latency, uint32_t weight, int outcome)
+void fci_chain_post(struct fci_chain *chain, struct fci_ended *d)
 {
-	struct fci_thread *self = fci_thread_self();
-	struct fci_chain *chain;
-	uint64_t was = fci_section_enter(self);
 	struct fc_call c;
 
-	call_begin(&c, f, NULL, now, weight);
-	c.start_ns = start;
-	c.latency_ns = latency;
-	c.outcome = outcome;
-	chain = find_version(f, version);
-	for (uint32_t i = chain ? chain->n : 0; i-- > 0;) {
+	call_begin(&c, chain->iface, NULL, d->now, d->weight);
+	c.start_ns = d->start;
+	c.latency_ns = d->now > d->start ? d->now - d->start : 0;
+	c.outcome = d->outcome;
+	for (uint32_t i = chain->n; i-- > 0;) {
 		const struct fci_stage *s = &chain->stage[i];
 
 		if (!s->ic->post)
 			continue;
-		for_stage(&c, s, cells);
+		for_stage(&c, s, d->cells);
 		s->ic->post(&c);
 	}
-	fci_section_leave(self, was);
 }
 
 /* The cap's own stage is not in the chain: its check is the claim. It has full and tick. */
@@ -419,7 +412,7 @@ static void publish(struct fc_iface *f, struct fci_chain *c)
 
 	do {
 		version = version % 65535 + 1;
-	} while (find_version(f, version));
+	} while (fci_chain_of(f, version));
 	c->version = version;
 	atomic_store_explicit(&c->older, old, FCI_RLX);
 	/* R1 -> A1. */

@@ -48,9 +48,19 @@ int fci_chain_check(struct fci_way *w);
 /* Run pre of all stages; on refusal undo what was taken; the caller gives the place back. */
 int fci_chain_pre(struct fci_way *w);
 
-/* Run post of the chain `version` on a copy of the cells, in reverse order. */
-void fci_chain_post(struct fc_iface *f, uint32_t version, uint32_t *cells, uint64_t start, uint64_t now,
-                    uint64_t latency, uint32_t weight, int outcome);
+/* The living chain of a version; NULL: there is none. Inside a section. */
+struct fci_chain *fci_chain_of(struct fc_iface *f, uint32_t version);
+
+/* What post is told of a call that has ended. */
+struct fci_ended {
+	uint32_t cells[FC_CELLS_MAX]; /* a copy */
+	uint32_t weight;
+	int outcome;
+	uint64_t start, now;
+};
+
+/* Run post of a chain, in reverse order. Inside the section in which it was found. */
+void fci_chain_post(struct fci_chain *chain, struct fci_ended *d);
 
 /* The limit is reached: ask who can make room. 1: try again. By the caller that won the check. */
 int fci_chain_full(struct fc_iface *f, uint64_t now);

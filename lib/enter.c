@@ -144,6 +144,16 @@ static int injected(struct fci_way *w)
 	return 0;
 }
 
+/* No interface stands behind the handle; its gate is always OFF. */
+static int pass_through(struct fci_way *w)
+{
+	/* N9: a statistic. */
+	atomic_fetch_add_explicit(&w->f->fc->pass_calls, 1, FCI_RLX);
+	if (w->f->fc->on_fault != FC_FAIL_CLOSED)
+		return admit_untracked(w->e, w->f);
+	return fci_refuse(w->e, w->f, FC_REFUSED_FAULT, "on_fault", 0, 0, 0, 0);
+}
+
 /* Switches that end a call before anything is taken. 1: go on. */
 static int switched(struct fci_way *w, int *ret)
 {
@@ -151,6 +161,10 @@ static int switched(struct fci_way *w, int *ret)
 	uint32_t control = w->gate & FCI_GATE_CONTROL ? fci_control(f) : 0;
 	int status;
 
+	if (f->pass_through) {
+		*ret = pass_through(w);
+		return 0;
+	}
 	if ((control & FCI_CONTROL_OFF) || (w->gate & FCI_GATE_OFF)) {
 		*ret = admit_untracked(w->e, f);
 		return 0;
@@ -429,13 +443,6 @@ int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx)
 	struct fc_iface *f = w->f;
 	int rc;
 
-	if (f->pass_through) {
-		/* N9: a statistic. */
-		atomic_fetch_add_explicit(&f->fc->pass_calls, 1, FCI_RLX);
-		if (f->fc->on_fault != FC_FAIL_CLOSED)
-			return admit_untracked(w->e, f);
-		return fci_refuse(w->e, f, FC_REFUSED_FAULT, "on_fault", 0, 0, 0, 0);
-	}
 	rc = ctx ? import_ctx(w, ctx) : 0;
 	if (rc < 0)
 		return rc;

@@ -17,57 +17,59 @@
 
 /* What is owed when a call has ended: copied before the release. */
 struct ending {
-	uint32_t cells[FC_CELLS_MAX];
-	uint32_t weight, version;
-	int outcome;
+	struct fci_ended call;
+	uint32_t version;
 	int marked, measured;
-	uint64_t start, now;
 };
 
 static void count_outcome(struct fc_iface *f, const struct ending *d)
 {
-	if (d->outcome == FC_OUTCOME_OK && d->marked)
+	int outcome = d->call.outcome;
+
+	if (outcome == FC_OUTCOME_OK && d->marked)
 		fci_count(f, FCI_C_MARKED_OK, 1);
-	else if (d->outcome == FC_OUTCOME_ERROR)
+	else if (outcome == FC_OUTCOME_ERROR)
 		fci_count(f, FCI_C_ERROR, 1);
-	else if (d->outcome == FC_OUTCOME_TIMEOUT)
+	else if (outcome == FC_OUTCOME_TIMEOUT)
 		fci_count(f, FCI_C_TIMEOUT, 1);
-	else if (d->outcome == FC_OUTCOME_IGNORED)
+	else if (outcome == FC_OUTCOME_IGNORED)
 		fci_count(f, FCI_C_IGNORED, 1);
 }
 
+/* Inside a section that began before the release: the chain must outlive the slot until its post has run. */
 static void finish(struct fc_iface *f, struct ending *d)
 {
-	uint64_t latency = d->now > d->start ? d->now - d->start : 0;
+	const struct fci_ended *c = &d->call;
+	struct fci_chain *chain;
 
-	if (d->measured && d->outcome != FC_OUTCOME_IGNORED && d->outcome != FC_OUTCOME_ABANDONED)
-		fci_latency_add(f, latency);
+	if (d->measured && c->outcome != FC_OUTCOME_IGNORED && c->outcome != FC_OUTCOME_ABANDONED)
+		fci_latency_add(f, c->now > c->start ? c->now - c->start : 0);
 	count_outcome(f, d);
-	if (d->version)
-		fci_chain_post(f, d->version, d->cells, d->start, d->now, latency, d->weight, d->outcome);
+	if (d->version && (chain = fci_chain_of(f, d->version)) != NULL)
+		fci_chain_post(chain, &d->call);
 }
 
-static void copy_cells(struct fc_iface *f, uint32_t slot, uint32_t *cells)
+/* N1: this call's own, as long as the release is won. */
+FCI_INLINE void copy_cells(struct fc_iface *f, uint32_t slot, uint32_t *cells, uint32_t n)
 {
 	struct fci_record *r = fci_record(f, slot);
 
-	/* N1: this call's own, as long as the release is won. */
-	for (int i = 0; i < FC_CELLS_MAX; i++)
+	for (uint32_t i = 0; i < n && i < FC_CELLS_MAX; i++)
 		cells[i] = atomic_load_explicit(&r->cells[i], FCI_RLX);
 }
 
 static struct ending ending_of(const struct fc_entry *e, uint64_t meta)
 {
-	struct ending d = { .weight = 1, .outcome = (int)(meta & FCI_E_OUTCOME) };
+	struct ending d = { .call.weight = 1, .call.outcome = (int)(meta & FCI_E_OUTCOME) };
 
 	d.marked = (meta & FCI_E_MARKED) != 0;
 	d.measured = (meta & FCI_E_SAMPLED) != 0;
 	d.version = meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0;
-	d.start = e->start_;
+	d.call.start = e->start_;
 	if (d.measured)
-		d.now = fci_clock_now(&e->iface_->fc->clock);
+		d.call.now = fci_clock_now(&e->iface_->fc->clock);
 	else if (d.version)
-		d.now = fci_now(e->iface_);
+		d.call.now = fci_now(e->iface_);
 	return d;
 }
 
@@ -76,14 +78,16 @@ static int leave_parked(struct fc_entry *e, uint64_t meta)
 {
 	struct fc_iface *f = e->iface_;
 	struct ending d = ending_of(e, meta);
-	uint64_t word = FCI_PARKED;
+	uint64_t word = FCI_PARKED, was;
 
-	memcpy(d.cells, e->data_, sizeof(d.cells));
+	memcpy(d.call.cells, e->data_, sizeof(d.call.cells));
 	/* X1: of two exits one wins; it sees the entry as suspend left it. */
 	if (!__atomic_compare_exchange_n(&e->word_, &word, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return 0;
 	fci_count(f, FCI_C_UNDONE, UINT64_MAX); /* the release at its suspension was its exit */
+	was = fci_section_enter(fci_thread_self());
 	finish(f, &d);
+	fci_section_leave(&fci_self, was);
 	fci_iface_park(f, d.version, -1);
 	return 1;
 }
@@ -93,24 +97,28 @@ static int leave_chained(struct fc_entry *e, uint64_t word, uint64_t meta)
 {
 	struct fc_iface *f = e->iface_;
 	struct fci_thread *self = fci_thread_self();
-	uint64_t start = e->start_, latency, was, now;
-	uint32_t cells[FC_CELLS_MAX], slot = e->slot_;
+	uint64_t was = fci_section_enter(self);
+	struct fci_chain *chain = fci_chain_of(f, FCI_E_VER(meta));
+	uint32_t slot = e->slot_;
+	struct fci_ended d;
 	int won;
 
-	now = meta & FCI_E_SAMPLED ? fci_clock_now(&f->fc->clock) : fci_now(f);
-	latency = now > start ? now - start : 0;
-	copy_cells(f, slot, cells);
+	d.start = e->start_;
+	d.now = meta & FCI_E_SAMPLED ? fci_clock_now(&f->fc->clock) : fci_now(f);
+	d.weight = 1;
+	d.outcome = FC_OUTCOME_OK;
+	copy_cells(f, slot, d.cells, chain ? chain->cells : 0);
 	__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
 	self->held--;
-	was = fci_section_enter(self); /* the chain must outlive the slot until its post has run */
-	won = fci_release_call(f, slot, word);
+	won = fci_likely(fci_release(f, slot, word)) || fci_release_call(f, slot, word);
 	if (fci_likely(won)) {
-		if (meta & FCI_E_SAMPLED)
-			fci_latency_add(f, latency);
-		fci_chain_post(f, FCI_E_VER(meta), cells, start, now, latency, 1, FC_OUTCOME_OK);
+		if (fci_unlikely(meta & FCI_E_SAMPLED))
+			fci_latency_add(f, d.now > d.start ? d.now - d.start : 0);
+		if (fci_likely(chain != NULL))
+			fci_chain_post(chain, &d);
 	}
 	fci_section_leave(self, was);
-	return fci_likely(won) ? 1 : fci_leave_late(f, slot, word, start, meta);
+	return fci_likely(won) ? 1 : fci_leave_late(f, slot, word, d.start, meta);
 }
 
 int fci_leave_long(struct fc_entry *e, uint64_t word)
@@ -135,9 +143,9 @@ int fci_leave_long(struct fc_entry *e, uint64_t word)
 		return leave_parked(e, meta);
 	d = ending_of(e, meta);
 	if (d.version)
-		copy_cells(f, slot, d.cells);
+		copy_cells(f, slot, d.call.cells, FC_CELLS_MAX);
 	if (meta & FCI_E_WEIGHTED)
-		n_aux = fci_weight_list(f, slot, word, aux, &d.weight);
+		n_aux = fci_weight_list(f, slot, word, aux, &d.call.weight);
 	__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
 	if (!(meta & FCI_E_DETACHED))
 		fci_self.held--;
@@ -148,12 +156,12 @@ int fci_leave_long(struct fc_entry *e, uint64_t word)
 		finish(f, &d);
 	}
 	fci_section_leave(&fci_self, was);
-	return won ? 1 : fci_leave_late(f, slot, word, d.start, meta);
+	return won ? 1 : fci_leave_late(f, slot, word, d.call.start, meta);
 }
 
 FCI_COLD int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, uint64_t start, uint64_t meta)
 {
-	struct ending d = { .weight = 1, .start = start };
+	struct ending d = { .call.weight = 1, .call.start = start };
 
 	/* Only the parent's copy of an entry counts; here it was never held. */
 	if (((uint64_t)FCI_OWNER(word) << 3) != fci_me(f)) {
@@ -164,7 +172,7 @@ FCI_COLD int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, ui
 	/* A plain or measured exit comes here too when housekeeping had lent a place for its call. */
 	if (!(meta & FCI_E_SLOW & ~FCI_E_SAMPLED) && fci_release_call(f, slot, word)) {
 		d.measured = (meta & FCI_E_SAMPLED) != 0;
-		d.now = d.measured ? fci_clock_now(&f->fc->clock) : 0;
+		d.call.now = d.measured ? fci_clock_now(&f->fc->clock) : 0;
 		finish(f, &d);
 		return 1;
 	}
@@ -175,16 +183,16 @@ FCI_COLD int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, ui
 
 int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 {
-	struct ending d = { .weight = FCI_META_WEIGHT(v->meta), .version = FCI_META_VER(v->meta) };
+	struct ending d = { .call.weight = FCI_META_WEIGHT(v->meta), .version = FCI_META_VER(v->meta) };
 	uint32_t aux[FC_WEIGHT_MAX], n_aux = 0, ignored;
 	uint64_t was;
 	int won;
 
-	d.outcome = FC_OUTCOME_ABANDONED;
-	d.start = v->start;
-	d.now = now;
-	memcpy(d.cells, v->cells, sizeof(d.cells));
-	if (d.weight > 1)
+	d.call.outcome = FC_OUTCOME_ABANDONED;
+	d.call.start = v->start;
+	d.call.now = now;
+	memcpy(d.call.cells, v->cells, sizeof(d.call.cells));
+	if (d.call.weight > 1)
 		n_aux = fci_weight_list(f, v->slot, v->word, aux, &ignored);
 	was = fci_section_enter(fci_thread_self());
 	won = fci_release_call(f, v->slot, v->word);
@@ -261,7 +269,7 @@ int fc_entry_suspend(struct fc_entry *e)
 	meta = e->meta_;
 	if (meta & FCI_E_WEIGHTED)
 		n_aux = fci_weight_list(f, e->slot_, word, aux, &weight);
-	copy_cells(f, e->slot_, (uint32_t *)(void *)e->data_);
+	copy_cells(f, e->slot_, (uint32_t *)(void *)e->data_, FC_CELLS_MAX);
 	if (!(meta & FCI_E_DETACHED))
 		fci_self.held--;
 	fci_iface_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, 1);
