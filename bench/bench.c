@@ -146,6 +146,32 @@ const struct bench_subject bench_call = {
 	.name = "bare_call", .what = "an empty function", .setup = pair_setup, .run = call_run,
 };
 
+/* What exact latency costs at least: PAIR between two readings of the CPU's counter. */
+
+static uint64_t floor_run(void *state, struct bench_worker *w, uint32_t n)
+{
+	uint64_t sum = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t begin = bench_counter(), end;
+
+		/* N1: as PAIR. */
+		atomic_fetch_add_explicit(&w->counter, 1, memory_order_relaxed);
+		bench_sink(w);
+		atomic_fetch_sub_explicit(&w->counter, 1, memory_order_relaxed);
+		end = bench_counter();
+		sum += end - begin;
+	}
+	bench_sink(&sum);
+	return n;
+}
+
+const struct bench_subject bench_floor = {
+	.name = "pair_timed", .what = "PAIR between two readings of the CPU's counter: the floor of exact latency",
+	.setup = pair_setup, .run = floor_run,
+};
+
 /* One measurement */
 
 /* How long this thread has waited for a CPU since it began; 0 where the kernel does not say. */

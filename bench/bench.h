@@ -124,6 +124,25 @@ void *bench_alloc(size_t bytes); /* zeroed, on its own lines, never NULL; free()
 
 extern const struct bench_subject bench_pair;
 extern const struct bench_subject bench_call;
+extern const struct bench_subject bench_floor;
+
+/* The CPU's counter of time, as exact latency reads it. */
+static inline uint64_t bench_counter(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t v;
+
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(v));
+	return v;
+#else
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
 
 /* Keep the compiler from removing or moving what makes p's target. */
 static inline void bench_sink(const void *p)

@@ -290,7 +290,7 @@ static int count_mode(const struct bench_opts *o)
 
 int main(int argc, char **argv)
 {
-	static const struct bench_subject *const first[] = { &bench_call, &guard_admit, &guard_admit_exact,
+	static const struct bench_subject *const first[] = { &bench_call, &bench_floor, &guard_admit, &guard_admit_exact,
 		                                             &guard_refuse, &guard_refuse_all };
 	const struct bench_subject *list[BENCH_SUBJECTS_MAX];
 	const struct bench_case c = { 0 };
