@@ -17,6 +17,7 @@
 #include "events.h"
 #include "iface.h"
 #include "limit.h"
+#include "rule.h"
 #include "stuck.h"
 #include "system.h"
 #include "tick.h"
@@ -291,6 +292,7 @@ static void free_parts(struct fc *fc)
 	if (fc->ifaces)
 		fci_free(fc, fc->ifaces, ifaces_bytes(fc));
 	if (fc->pass) {
+		fci_states_free(fc, fc->pass);
 		fc->pass->magic = 0;
 		fci_free(fc, fc->pass, sizeof(*fc->pass));
 	}

@@ -13,6 +13,8 @@
 #include "iface.h"
 #include "rule.h"
 
+#define SHARED_MAX 1024u /* names of what belongs to the context */
+
 struct fci_state *fci_state_get(struct fc_iface *f, const struct fc_interceptor *ic, const char *name, int *ret_error)
 {
 	struct fci_state *st;
@@ -22,7 +24,7 @@ struct fci_state *fci_state_get(struct fc_iface *f, const struct fc_interceptor 
 		if (st->ic == ic && !strcmp(st->name, name))
 			return st;
 	*ret_error = -ENOSPC;
-	if (n >= FCI_STATES_MAX)
+	if (n >= (f->pass_through ? SHARED_MAX : FCI_STATES_MAX))
 		return NULL;
 	*ret_error = -ENOMEM;
 	st = fci_alloc(f->fc, sizeof(*st));
@@ -86,22 +88,39 @@ void fc_iface_free(struct fc_iface *f, void *p, uint64_t bytes)
 		fci_free(f->fc, p, bytes);
 }
 
-void *fc_iface_shared(struct fc_iface *f, const char *name, uint64_t bytes, int *ret_first)
+/* The context's own handle keeps what belongs to no interface. fc->setup is held. */
+static void *shared(struct fc *fc, const char *name, uint64_t bytes, int *ret_first)
 {
-	struct fci_state *st;
 	struct fc_setup s = { 0 };
+	struct fci_state *st;
 	int error;
 
 	*ret_first = 0;
-	if (!fci_iface_real(f) || !name || strlen(name) > FC_RULE_NAME_MAX || bytes == 0 || bytes > FC_STATE_MAX)
+	if (!name || !*name || strlen(name) > FC_RULE_NAME_MAX || bytes == 0 || bytes > FC_STATE_MAX)
 		return NULL;
-	/* The context's own handle keeps what belongs to no interface. */
-	st = fci_state_get(f->fc->pass, NULL, name, &error);
-	if (!st || (st->memory && st->bytes < bytes) || fci_state_prepare(f, st, bytes, &s) < 0)
+	st = fci_state_get(fc->pass, NULL, name, &error);
+	if (!st || (st->memory && st->bytes < bytes) || fci_state_prepare(fc->pass, st, bytes, &s) < 0)
 		return NULL;
 	fci_state_commit(st, s.state, s.state_bytes);
 	*ret_first = (int)s.first;
 	return s.state;
+}
+
+void *fc_iface_shared(struct fc_iface *f, const char *name, uint64_t bytes, int *ret_first)
+{
+	return fci_iface_real(f) ? shared(f->fc, name, bytes, ret_first) : NULL;
+}
+
+void *fc_shared(struct fc *fc, const char *name, uint64_t bytes, int *ret_first)
+{
+	void *p;
+
+	if (!fci_fc_ok(fc))
+		return NULL;
+	pthread_mutex_lock(&fc->setup);
+	p = shared(fc, name, bytes, ret_first);
+	pthread_mutex_unlock(&fc->setup);
+	return p;
 }
 
 void fc_iface_log(struct fc_iface *f, const char *rule, const char *format, ...)

@@ -43,6 +43,7 @@
 extern "C" {
 #endif
 
+struct fc;
 struct fc_iface;
 
 #define FC_CHAIN_MAX  12 /* interceptors on one interface */
@@ -169,11 +170,18 @@ FC_API int fc_iface_set_chain(struct fc_iface *iface, const struct fc_rule *rule
 FC_API int fc_iface_with(struct fc_iface *iface, const struct fc_interceptor *ic, const char *name,
                          int (*fn)(struct fc_call *c, void *arg), void *arg) FC_NOEXCEPT;
 
-/* For setup(): memory of this process by the context's allocator, zeroed, and back (drop); memory of
- * the segment that all who ask for the same name share, zeroed at first (*ret_first 1), at most
- * FC_STATE_MAX bytes, for ever: NULL when the segment is full or the name is there with fewer bytes. */
+/* For setup(): memory of this process by the context's allocator, zeroed, and back (drop). */
 FC_API void *fc_iface_alloc(struct fc_iface *iface, uint64_t bytes) FC_NOEXCEPT;
 FC_API void fc_iface_free(struct fc_iface *iface, void *p, uint64_t bytes) FC_NOEXCEPT;
+
+/*
+ * Memory of the segment that all who ask for the same name share, for ever: zeroed at first
+ * (*ret_first 1), on a line of its own, at most FC_STATE_MAX bytes; at most 1024 names of up to
+ * FC_RULE_NAME_MAX bytes in a context. NULL: the segment is full, the name is there with fewer bytes,
+ * or an argument is bad. fc_shared() takes the context's set-up lock: not from setup(), which holds it
+ * and uses fc_iface_shared().
+ */
+FC_API void *fc_shared(struct fc *fc, const char *name, uint64_t bytes, int *ret_first) FC_NOEXCEPT;
 FC_API void *fc_iface_shared(struct fc_iface *iface, const char *name, uint64_t bytes, int *ret_first) FC_NOEXCEPT;
 
 /* A line to the context's log, from setup, full and tick: "<interface>: <rule>: text". */
