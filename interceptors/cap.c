@@ -12,7 +12,9 @@
  *              of an idle time, are fewer under any limit.) With expand_keep health, at once.
  *   judge      a step stays only if completions per second rose over the window that follows it:
  *              more than 5 % and more than two standard deviations of a count (sqrt n) above the
- *              window before. Else it is undone and not tried again for 10 windows. With
+ *              window before. Else it is undone and not tried again for 10 windows; but if it was
+ *              not even needed (in the second half of its window no look found more inside than the
+ *              limit before would have let in), the limit goes back without that rest. With
  *              expand_keep health, good health alone keeps it. Healthy CPU is necessary, not
  *              sufficient: behind a slow, saturated dependency the CPU is idle because everybody
  *              waits, and by Little's law a 4 times higher limit gives 4 times the latency and no
@@ -59,6 +61,8 @@ struct cap_state {
 	uint64_t full_last;     /* last time it was */
 	uint64_t window_ns;
 	uint64_t low_since;     /* demand has been low since; 0: it is not */
+	uint32_t needed;        /* 1: the step being judged let more in than there had been room for */
+	uint32_t resv;
 	uint32_t denied;        /* what was told last: enum fc_denied, and the limit */
 	uint32_t denied_limit;
 	struct fc_hist hist;    /* at the start of the window, for p90 */
@@ -189,15 +193,19 @@ static int denied(struct fc_call *c, const struct cap_state *s, uint32_t limit)
 static int step_up(struct fc_call *c, struct cap_state *s, uint32_t limit)
 {
 	uint32_t next = limit * 2 < at_most(c->conf) ? limit * 2 : at_most(c->conf);
+	int rc;
 
 	s->rate_before = per_second(fc_completed(c->iface) - s->full_count, since(c->now_ns, s->full_at));
 	s->full_at = 0;
 	s->window_ns = window_length(c, s);
-	if (fc_limit_set(c->iface, next) < 0) {
-		fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, FC_DENIED_MEMORY);
+	rc = fc_limit_set(c->iface, next);
+	if (rc < 0) {
+		if (rc != -EAGAIN) /* somebody else has set it: decide anew */
+			fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, FC_DENIED_MEMORY);
 		return 0;
 	}
 	s->before = limit;
+	s->needed = 0;
 	s->step_at = c->now_ns;
 	s->step_count = fc_completed(c->iface);
 	s->judge_at = c->now_ns + s->window_ns;
@@ -221,21 +229,33 @@ static void note_judged(struct fc_call *c, const struct cap_state *s, int event,
 	fc_event_note(c->iface, event, (uint64_t)(s->rate_before + 0.5), (uint64_t)(after + 0.5));
 }
 
+/* Does the step being judged let more in than there had been room for? In the second half of its window,
+ * when the calls that led to the step have left. */
+static void look_if_needed(struct fc_call *c, struct cap_state *s)
+{
+	if (s->before && since(c->now_ns, s->step_at) >= s->window_ns / 2 && fc_inside(c->iface, NULL) > s->before)
+		s->needed = 1;
+}
+
 static void judge(struct fc_call *c, struct cap_state *s)
 {
 	const struct fc_cap_conf *conf = c->conf;
 	uint64_t ns = since(c->now_ns, s->step_at);
 	double after = per_second(fc_completed(c->iface) - s->step_count, ns);
-	uint32_t before = s->before > conf->cap ? s->before : conf->cap;
+	uint32_t before = s->before > conf->cap ? s->before : conf->cap, limit = fc_limit_get(c->iface);
 
 	s->before = 0;
 	if (conf->expand_keep == FC_EXPAND_KEEP_HEALTH || rose(s->rate_before, after, ns)) {
 		note_judged(c, s, FC_EVENT_EXPAND_KEPT, after);
 		return;
 	}
-	s->quiet_until = c->now_ns + QUIET_WINDOWS * s->window_ns;
-	if (before < fc_limit_get(c->iface)) /* else it was lowered by hand meanwhile */
+	if (before < limit) /* else it was lowered by hand meanwhile */
 		(void)fc_limit_set(c->iface, before);
+	if (!s->needed) { /* demand fell: that says nothing of the step */
+		fc_event_note(c->iface, FC_EVENT_LIMIT_BACK, limit, before);
+		return;
+	}
+	s->quiet_until = c->now_ns + QUIET_WINDOWS * s->window_ns;
 	note_judged(c, s, FC_EVENT_EXPAND_UNDONE, after);
 }
 
@@ -245,8 +265,8 @@ static void back_to_cap(struct fc_call *c, struct cap_state *s, uint32_t limit, 
 
 	s->before = 0;
 	s->low_since = 0;
-	(void)fc_limit_set(c->iface, conf->cap);
-	fc_event_note(c->iface, event, limit, conf->cap);
+	if (fc_limit_set(c->iface, conf->cap) == 0)
+		fc_event_note(c->iface, event, limit, conf->cap);
 }
 
 /* Demand under three quarters of the lower step for a whole window: go there. */
@@ -261,8 +281,8 @@ static void step_down(struct fc_call *c, struct cap_state *s, uint32_t limit)
 		s->low_since = c->now_ns | 1;
 	} else if (since(c->now_ns, s->low_since) >= s->window_ns) {
 		s->low_since = 0;
-		(void)fc_limit_set(c->iface, lower);
-		fc_event_note(c->iface, FC_EVENT_LIMIT_BACK, limit, lower);
+		if (fc_limit_set(c->iface, lower) == 0)
+			fc_event_note(c->iface, FC_EVENT_LIMIT_BACK, limit, lower);
 	}
 }
 
@@ -289,6 +309,7 @@ static int cap_full(struct fc_call *c)
 		return 0;
 	roll_window(c, s);
 	note_full(c, s);
+	look_if_needed(c, s);
 	why = denied(c, s, limit);
 	if (why == 0 && full_for_long(c, s))
 		raised = step_up(c, s, limit);
@@ -308,6 +329,7 @@ static uint64_t cap_tick(struct fc_call *c)
 	if (!take(s))
 		return c->now_ns + FC_MS(1);
 	roll_window(c, s);
+	look_if_needed(c, s);
 	if (limit > conf->cap && fc_health_word(c->iface) != 0)
 		back_to_cap(c, s, limit, FC_EVENT_LIMIT_UNHEALTHY);
 	else if (limit > at_most(conf))
@@ -316,10 +338,10 @@ static uint64_t cap_tick(struct fc_call *c)
 		judge(c, s);
 	else if (!s->before && limit > conf->cap)
 		step_down(c, s, limit);
-	if (s->before)
-		next = s->judge_at;
-	else if (fc_limit_get(c->iface) > conf->cap)
+	if (fc_limit_get(c->iface) > conf->cap)
 		next = c->now_ns + TICK_NS;
+	if (s->before && s->judge_at < next)
+		next = s->judge_at;
 	give(s);
 	return next;
 }

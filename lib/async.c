@@ -20,7 +20,7 @@ enum { EMPTY = 0, PENDING = 1, TAKEN = 2 };
 #define AS(s_, what_) (((s_) & ~(uint64_t)3) | (what_))
 #define GENERATION    (FC_WAITERS_MAX << 2)
 _Static_assert((FCI_BUSY & 3) != PENDING && (FCI_DETACHED & 3) != PENDING && (FCI_LENDER & 3) != PENDING &&
-               (FCI_LENDER_DETACHED & 3) != PENDING && (FCI_UNTRACKED & 3) != PENDING && (FCI_PARKED & 3) != PENDING,
+               (FCI_LENDER_DETACHED & 3) != PENDING && (FCI_UNTRACKED & 3) != PENDING && (FCI_PARKED(0) & 3) != PENDING,
                "a waiting entry is not taken for an active one");
 
 /* What is needed to go on later. */
@@ -223,7 +223,7 @@ static int over(const struct fci_async *a, uint32_t node, uint64_t now)
 	uint64_t begun = atomic_load_explicit(&el->begun, FCI_ACQ), end = atomic_load_explicit(&el->end, FCI_ACQ);
 
 	return fci_wait_is_granted(a->f, node) || now >= end || (now < begun && begun - now > JUMP_NS) ||
-	       (gate_of(a->f) & FCI_GATE_DRAINING);
+	       fci_wait_called_off(a->f);
 }
 
 /* The entry of a wait gets what became of it. A cancel may look at its word at the same moment. */
@@ -242,7 +242,7 @@ static void end_wait(struct fc_iface *f, uint32_t node, struct later *l, uint64_
 {
 	struct fc_entry entered = FC_ENTRY_INIT, moved = FC_ENTRY_INIT;
 	struct fci_way w;
-	int granted, rc;
+	int granted, called_off, rc;
 
 	fci_way_begin(&w, &entered, f, NULL);
 	w.async = 1;
@@ -252,8 +252,12 @@ static void end_wait(struct fc_iface *f, uint32_t node, struct later *l, uint64_
 	w.ctx = &l->ctx;
 	granted = !fci_wait_stop(f, node, &w.claim);
 	w.gate = gate_of(f);
-	count(f, !granted);
-	rc = granted ? admit(&w) : fci_refuse_full(&w, w.gate & FCI_GATE_DRAINING ? FC_REFUSED_DRAINING : l->reason);
+	called_off = !granted && fci_wait_called_off(f);
+	count(f, !granted && !called_off);
+	if (granted)
+		rc = admit(&w);
+	else if (!called_off || (rc = fci_enter_way(&w, &l->ctx)) == FC_PENDING)
+		rc = fci_refuse_full(&w, l->reason);
 	if (rc == 0)
 		fc_entry_take(&moved, &entered);
 	else

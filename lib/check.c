@@ -89,19 +89,20 @@ uint32_t fci_purge_thread(struct fc_iface *f, uint32_t tid, uint64_t now)
 
 /* ---- write-off --------------------------------------------------------------------------------- */
 
-/* key: state << 62 | slot << 42 | low 42 bits of the generation. */
-#define KEY_EMPTY  0u
-#define KEY_PREP   1u
-#define KEY_ACTIVE 2u
-#define KEY_STATE(k_) ((uint32_t)((k_) >> 62))
-#define KEY_SLOT(k_)  ((uint32_t)((k_) >> 42) & 0xfffff)
-#define KEY_GEN(k_)   ((k_) & 0x3ffffffffffull)
-#define KEY(state_, slot_, word_)                                                                  \
-	((uint64_t)(state_) << 62 | (uint64_t)(slot_) << 42 | (FCI_GEN(word_) & 0x3ffffffffffull))
+/* key: state << 62 | generation of the element << 35 | process << 22 | thread that writes off. */
+enum { EMPTY = 0, RESV = 1, PREP = 2, ACTIVE = 3 };
+#define KEY(state_, who_)   ((uint64_t)(state_) << 62 | (who_))
+#define KEY_STATE(k_)       ((uint32_t)((k_) >> 62))
+#define KEY_TID(k_)         ((uint32_t)(k_) & 0x3fffff)
+#define KEY_OWNER(k_)       ((uint32_t)((k_) >> 22) & FCI_OWNER_MAX)
+#define KEY_AS(k_, state_)  (((k_) & ~((uint64_t)3 << 62)) | (uint64_t)(state_) << 62)
+#define KEY_NEXT_EMPTY(k_)  (((((k_) >> 35) + 1) & 0x7ffffff) << 35)
 
 static struct fci_writeoff *element(const struct fc_iface *f, uint32_t i)
 {
-	return FCI_AT(f->fc, f->writeoffs_off, struct fci_writeoff) + i;
+	uint32_t part = 28 - (uint32_t)__builtin_clz(i + 8);
+
+	return FCI_AT(f->fc, f->writeoffs_off[part], struct fci_writeoff) + (i - FCI_WRITEOFF_FIRST(part));
 }
 
 static uint32_t budget_of(const struct fc_iface *f)
@@ -112,98 +113,182 @@ static uint32_t budget_of(const struct fc_iface *f)
 	return n < fci_writeoffs(f) ? n : fci_writeoffs(f);
 }
 
+/* SC: of two that have reserved one each, the later one counts both. */
 uint32_t fci_writeoff_used(const struct fc_iface *f)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < fci_writeoffs(f); i++)
-		/* N3: a count of the moment. */
-		n += KEY_STATE(atomic_load_explicit(&element(f, i)->key, FCI_RLX)) != KEY_EMPTY;
+		/* A1 -> X1. */
+		n += KEY_STATE(atomic_load_explicit(&element(f, i)->key, FCI_SC)) != EMPTY;
 	return n;
 }
 
-static uint64_t me(void)
+/* From k to `state`, if nothing came between; k is then the new key, else what was found. */
+static int turn(struct fci_writeoff *w, uint64_t *k, uint32_t state)
 {
-	/* N4: own word. */
-	return atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX);
+	uint64_t next = state == EMPTY ? KEY_NEXT_EMPTY(*k) : KEY_AS(*k, state);
+
+	/* X2 -> A1, A2: the fields are there when it becomes PREP. SC with the words of slots. */
+	if (!atomic_compare_exchange_strong_explicit(&w->key, k, next, FCI_SC, FCI_SC))
+		return 0;
+	*k = next;
+	return 1;
 }
 
-/* Give an element back, if its key still is k. */
-static int empty(struct fci_writeoff *w, uint64_t *k)
+/* Release: whoever reads one of them (A3) reads a key of this time or later after it. */
+static void fill(struct fci_writeoff *w, const struct fci_view *v)
 {
-	/* N4: see prepare. Should the CAS fail, the purger is not known any more: that is allowed. */
-	atomic_store_explicit(&w->purger, 0, FCI_SC);
-	/* X3: PREP may become ACTIVE under us. */
-	return atomic_compare_exchange_strong_explicit(&w->key, k, 0, FCI_SC, FCI_SC);
+	/* R3 -> A3. */
+	atomic_store_explicit(&w->start, v->start, FCI_REL);
+	atomic_store_explicit(&w->who, (uint64_t)v->site << 32 | v->tid, FCI_REL);
+	atomic_store_explicit(&w->frame, v->frame, FCI_REL);
+	atomic_store_explicit(&w->meta, v->meta, FCI_REL);
+	atomic_store_explicit(&w->tag, v->tag, FCI_REL);
+	atomic_store_explicit(&w->slot, v->slot, FCI_REL);
+	atomic_store_explicit(&w->word, v->word, FCI_REL);
 }
 
-/* An element of the budget for this call: PREP (X1). NULL: used up. N4: its fields are published by X2. */
-static struct fci_writeoff *prepare(struct fc_iface *f, const struct fci_view *v)
+/* An element of the budget, RESV: nobody but this thread, or who mends after its death, changes it. */
+static struct fci_writeoff *reserve(struct fc_iface *f, uint64_t *k)
 {
 	uint32_t budget = budget_of(f);
+	/* N4: own word. */
+	uint64_t me = fci_me(f) >> 3 << 22 | atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX);
 
-	if (fci_writeoff_used(f) >= budget)
-		return NULL; /* also when the budget was made smaller */
 	for (uint32_t i = 0; i < budget; i++) {
 		struct fci_writeoff *w = element(f, i);
-		uint64_t empty = 0;
+		/* N5: re-checked by the CAS. */
+		uint64_t empty = atomic_load_explicit(&w->key, FCI_RLX);
 
-		/* X1 -> A1 (fci_writeoff_left): before the word's CAS, so that a late exit finds it. */
-		if (!atomic_compare_exchange_strong_explicit(&w->key, &empty, KEY(KEY_PREP, v->slot, v->word), FCI_SC, FCI_RLX))
+		*k = KEY_AS(empty, RESV) | me;
+		/* X1 -> A1: acquire: its last user is done with the fields. SC with the count that follows. */
+		if (KEY_STATE(empty) != EMPTY || !atomic_compare_exchange_strong_explicit(&w->key, &empty, *k, FCI_SC, FCI_RLX))
 			continue;
-		/* N4: published by X2. The purger after PREP and taken away before EMPTY, so that it is
-		 * never that of another time. */
-		atomic_store_explicit(&w->purger, me(), FCI_RLX);
-		atomic_store_explicit(&w->start, v->start, FCI_RLX);
-		atomic_store_explicit(&w->who, (uint64_t)v->site << 32 | v->tid, FCI_RLX);
-		atomic_store_explicit(&w->frame, v->frame, FCI_RLX);
-		atomic_store_explicit(&w->meta, v->meta, FCI_RLX);
-		atomic_store_explicit(&w->tag, v->tag, FCI_RLX);
-		atomic_store_explicit(&w->word, v->word, FCI_RLX);
-		return w;
+		if (fci_writeoff_used(f) <= budget)
+			return w;
+		(void)turn(w, k, EMPTY); /* the budget was made smaller */
+		return NULL;
 	}
 	return NULL;
 }
 
+/* Is `now` the word of the call's slot between the two steps of its write-off? CLAIMED, but under the
+ * generation of a call that has run: whoever claims gets a new one. */
+static int is_purged(uint64_t now, uint64_t call)
+{
+	return FCI_GEN(now) == FCI_GEN(call) && FCI_STATE(now) == FCI_CLAIMED;
+}
+
+/* The second step: free the slot of a call that was purged, if that is still to be done. Whoever does it
+ * frees what was lent for it. */
+static void free_purged(struct fc_iface *f, uint32_t slot, uint64_t call)
+{
+	/* A4 -> X4. */
+	uint64_t now = atomic_load_explicit(fci_word(f, slot), FCI_SC);
+
+	if (is_purged(now, call) && fci_release(f, slot, now))
+		fci_loan_free(f, slot, call);
+}
+
+/* The first step: the slot still is taken, and nobody's but ours, until its element is ACTIVE. */
+static int purge_half(struct fc_iface *f, const struct fci_view *v)
+{
+	fci_a64 *word = fci_word(f, v->slot);
+	uint64_t now = v->word;
+
+	/* Again only when housekeeping has lent for it or taken back meanwhile: lock-free. */
+	while (fci_is_call(now) && FCI_GEN(now) == FCI_GEN(v->word) && fci_is_detached(now) == fci_is_detached(v->word))
+		/* X4 -> A4: SC as all words; the element is PREP. */
+		if (atomic_compare_exchange_strong_explicit(word, &now, (now & ~(uint64_t)0xffff) | fci_me(f) | FCI_CLAIMED,
+		                                            FCI_SC, FCI_SC))
+			return 1;
+	return 0;
+}
+
+/* Both steps: see check.h. 1: this thread has ended the call. */
+struct step {
+	struct fci_writeoff *w;
+	uint64_t k;
+};
+
+static int purge_both(struct fc_iface *f, const struct fci_view *v, void *arg)
+{
+	struct step *s = arg;
+
+	FC_TEST_POINT("writeoff_prep");
+	if (!purge_half(f, v)) {
+		(void)turn(s->w, &s->k, EMPTY); /* it has left by itself */
+		return 0;
+	}
+	FC_TEST_POINT("writeoff_purged");
+	(void)turn(s->w, &s->k, ACTIVE); /* fails when its late exit was faster */
+	FC_TEST_POINT("writeoff_active");
+	free_purged(f, v->slot, v->word);
+	FC_TEST_POINT("writeoff_freed");
+	return 1;
+}
+
 static int write_off(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 {
-	struct fci_writeoff *w = prepare(f, v);
-	uint64_t prep = KEY(KEY_PREP, v->slot, v->word);
+	struct step s;
 
-	if (!w) {
+	s.w = reserve(f, &s.k);
+	if (!s.w) {
 		fc_event_note(f, FC_EVENT_WRITEOFF_USED_UP, fci_writeoff_used(f), budget_of(f));
 		return 0;
 	}
-	FC_TEST_POINT("writeoff_prep");
-	if (!fci_abandon(f, v, now)) {
-		(void)empty(w, &prep); /* it has left by itself */
+	FC_TEST_POINT("writeoff_resv");
+	fill(s.w, v);
+	if (!turn(s.w, &s.k, PREP) || !fci_abandon_by(f, v, now, purge_both, &s))
 		return 0;
-	}
-	FC_TEST_POINT("writeoff_freed");
-	/* X2 -> A2 (fci_writeoff_view): fails when its late exit was faster. */
-	atomic_compare_exchange_strong_explicit(&w->key, &prep, KEY(KEY_ACTIVE, v->slot, v->word), FCI_SC, FCI_RLX);
 	/* N1: a statistic. */
 	atomic_fetch_add_explicit(&f->block->rare.writeoffs, 1, FCI_RLX);
 	fc_event_note(f, FC_EVENT_WRITTEN_OFF, now - v->start, fci_writeoff_used(f));
 	return 1;
 }
 
+/* A2 -> X2, A3 -> R3: the key, the fields, the key again. Its key, or 0: in no state that has fields. */
+static uint64_t read_element(const struct fci_writeoff *w, struct fci_view *v)
+{
+	/* A2 -> X2: SC: what its purger has done before is seen. */
+	uint64_t k = atomic_load_explicit(&w->key, FCI_SC), who;
+
+	if (KEY_STATE(k) < PREP)
+		return 0;
+	/* A3 -> R3: acquire keeps the second look at the key behind the fields. */
+	v->start = atomic_load_explicit(&w->start, FCI_ACQ);
+	who = atomic_load_explicit(&w->who, FCI_ACQ);
+	v->frame = atomic_load_explicit(&w->frame, FCI_ACQ);
+	v->meta = atomic_load_explicit(&w->meta, FCI_ACQ);
+	v->tag = atomic_load_explicit(&w->tag, FCI_ACQ);
+	v->slot = (uint32_t)atomic_load_explicit(&w->slot, FCI_ACQ);
+	v->word = atomic_load_explicit(&w->word, FCI_ACQ);
+	v->tid = (uint32_t)who;
+	v->site = (uint32_t)(who >> 32);
+	return k;
+}
+
+static void told_back(struct fc_iface *f, const struct fci_view *v, uint64_t now)
+{
+	fc_event_note(f, FC_EVENT_WRITEOFF_BACK, now > v->start ? now - v->start : 0, fci_writeoff_used(f));
+}
+
 int fci_writeoff_left(struct fc_iface *f, uint32_t slot, uint64_t word)
 {
+	struct fci_view v;
 	int found = 0;
 
+	free_purged(f, slot, word); /* first the word, then the elements */
 	/* All of them: of two checks that met over one call, one has yet to give its element back. */
 	for (uint32_t i = 0; i < fci_writeoffs(f); i++) {
-		struct fci_writeoff *w = element(f, i);
-		/* A1 -> X1: SC. */
-		uint64_t k = atomic_load_explicit(&w->key, FCI_SC);
+		uint64_t k;
 
-		while (KEY_STATE(k) != KEY_EMPTY && KEY_SLOT(k) == slot && KEY_GEN(k) == KEY_GEN(KEY(0, 0, word))) {
-			uint64_t start = atomic_load_explicit(&w->start, FCI_RLX), now = fci_clock_now(&f->fc->clock); /* N5: for the note */
-
-			if (!empty(w, &k))
-				continue; /* once more */
-			fc_event_note(f, FC_EVENT_WRITEOFF_BACK, now > start ? now - start : 0, fci_writeoff_used(f));
+		/* Again only when PREP became ACTIVE under us. */
+		while ((k = read_element(element(f, i), &v)) != 0 && v.slot == slot && FCI_GEN(v.word) == FCI_GEN(word)) {
+			if (!turn(element(f, i), &k, EMPTY))
+				continue;
+			told_back(f, &v, fci_clock_now(&f->fc->clock));
 			found = 1;
 			break;
 		}
@@ -211,46 +296,50 @@ int fci_writeoff_left(struct fc_iface *f, uint32_t slot, uint64_t word)
 	return found;
 }
 
-/* A2 -> X2, A3: the key, the fields, the key again. */
 int fci_writeoff_view(const struct fc_iface *f, uint32_t i, struct fci_view *v)
 {
-	struct fci_writeoff *w = element(f, i);
-	/* A2 -> X2. */
-	uint64_t k = atomic_load_explicit(&w->key, FCI_ACQ), who;
+	const struct fci_writeoff *w = element(f, i);
+	uint64_t k = read_element(w, v);
 
-	if (KEY_STATE(k) != KEY_ACTIVE)
-		return 0;
-	/* A3: acquire keeps the second look at the key behind the fields. */
-	v->start = atomic_load_explicit(&w->start, FCI_ACQ);
-	who = atomic_load_explicit(&w->who, FCI_ACQ);
-	v->frame = atomic_load_explicit(&w->frame, FCI_ACQ);
-	v->meta = atomic_load_explicit(&w->meta, FCI_ACQ);
-	v->tag = atomic_load_explicit(&w->tag, FCI_ACQ);
-	v->slot = KEY_SLOT(k);
-	v->word = atomic_load_explicit(&w->word, FCI_ACQ);
-	v->tid = (uint32_t)who;
-	v->site = (uint32_t)(who >> 32);
-	/* N3: ordered by A3. */
-	return atomic_load_explicit(&w->key, FCI_RLX) == k;
+	/* N6: ordered by A3. */
+	return KEY_STATE(k) == ACTIVE && atomic_load_explicit(&w->key, FCI_RLX) == k;
 }
 
-/* A purger that is gone: finish for it. */
-static void mend_prep(struct fc_iface *f, struct fci_writeoff *w, uint64_t k)
+static int is_gone(const struct fc_iface *f, uint64_t k)
 {
-	uint32_t slot = KEY_SLOT(k);
-	/* N4: see prepare. */
-	uint64_t purger = atomic_load_explicit(&w->purger, FCI_SC), word;
 	struct fci_thread_view t;
 
-	if (purger == 0 || slot >= fci_slots(f) || fci_thread_look((uint32_t)purger, &t) != 0)
+	/* Threads of other processes are theirs to judge. */
+	return (uint64_t)KEY_OWNER(k) << 3 == fci_me(f) && fci_thread_look(KEY_TID(k), &t) == 0;
+}
+
+/* Half of the way was gone: on with it. What is purged anybody may finish; the rest only when the purger
+ * is gone. RESV: nothing was done. PREP: nothing was done, or the call has left by itself. Whether it is
+ * gone is looked at before the word: then it has changed nothing since. */
+static void mend(struct fc_iface *f, struct fci_writeoff *w)
+{
+	struct fci_view v;
+	/* A1 -> X1. */
+	uint64_t k = atomic_load_explicit(&w->key, FCI_SC), full;
+	int gone = (KEY_STATE(k) == RESV || KEY_STATE(k) == PREP) && is_gone(f, k);
+
+	if (KEY_STATE(k) < PREP) {
+		if (gone)
+			(void)turn(w, &k, EMPTY);
 		return;
-	/* A4 -> X2 of inflight.h. */
-	word = atomic_load_explicit(fci_word(f, slot), FCI_SC);
-	if (KEY_GEN(KEY(0, 0, word)) == KEY_GEN(k))
-		(void)empty(w, &k);
-	else
-		/* X2 -> A2 (fci_writeoff_view). */
-		atomic_compare_exchange_strong_explicit(&w->key, &k, k ^ ((uint64_t)(KEY_PREP ^ KEY_ACTIVE) << 62), FCI_SC, FCI_RLX);
+	}
+	full = read_element(w, &v);
+	/* N6: ordered by A3. */
+	if (full != k || atomic_load_explicit(&w->key, FCI_RLX) != k || v.slot >= fci_slots(f))
+		return;
+	/* A4 -> X4. */
+	if (is_purged(atomic_load_explicit(fci_word(f, v.slot), FCI_SC), v.word)) {
+		if (KEY_STATE(k) == PREP)
+			(void)turn(w, &k, ACTIVE);
+		free_purged(f, v.slot, v.word);
+	} else if (gone) {
+		(void)turn(w, &k, EMPTY);
+	}
 }
 
 void fci_writeoff_tick(struct fc_iface *f, uint64_t now)
@@ -260,14 +349,13 @@ void fci_writeoff_tick(struct fc_iface *f, uint64_t now)
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct fci_writeoff *w = element(f, i);
-		/* A1 -> X1. */
-		uint64_t k = atomic_load_explicit(&w->key, FCI_SC);
+		uint64_t k;
 
-		if (KEY_STATE(k) == KEY_PREP)
-			mend_prep(f, w, k);
+		mend(f, w);
 		/* Its thread is gone: the budget comes back. */
-		if (KEY_STATE(k) == KEY_ACTIVE && fci_writeoff_view(f, i, &v) && is_stale(f, &v) && empty(w, &k))
-			fc_event_note(f, FC_EVENT_WRITEOFF_BACK, now > v.start ? now - v.start : 0, fci_writeoff_used(f));
+		k = read_element(w, &v);
+		if (KEY_STATE(k) == ACTIVE && fci_writeoff_view(f, i, &v) && is_stale(f, &v) && turn(w, &k, EMPTY))
+			told_back(f, &v, now);
 	}
 }
 

@@ -13,11 +13,16 @@
  * another, and it is kept in a table as large as the budget until it leaves. So calls that run
  * number at most limit + budget.
  *
- *     element: EMPTY -> PREP(slot, generation) -> ACTIVE -> EMPTY
+ *     element:  EMPTY -> RESV -> PREP          -> ACTIVE          -> EMPTY, generation of its own + 1
+ *     slot:                           -> CLAIMED         -> FREE
  *
- * PREP is set before the word's CAS, so a late exit always finds its element. A purger that is stopped
- * between them keeps that part of the budget until it goes on; for one that is gone housekeeping
- * finishes: the word has moved on: ACTIVE; it has not: EMPTY.
+ * An element's key says its state, its generation and who writes off; all changes are a CAS of it. The
+ * fields are filled in under RESV. The slot is freed in two steps, so that at any moment the two words
+ * tell how far a purger got that is stopped or gone: the slot CLAIMED under the generation of the call:
+ * the call is written off, and anybody (housekeeping, its late exit) may do what is left; not so: PREP
+ * is of a call that runs on in its place, or has left by itself, and is given back when the purger is
+ * gone. A late exit frees the slot first, then clears every element that names its call. So nothing
+ * comes back while the call runs, and all comes back in the end; tests/model/writeoff.pml.
  */
 #ifndef FCI_CHECK_H
 #define FCI_CHECK_H

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* context.c - making and ending contexts, the segment, the default one, thread ends, fork. */
+/* context.c - making and ending contexts, their segment, the default one, thread ends, fork. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -29,7 +27,6 @@
 #define REPORTS_PER_MIN 30u
 #define STUCK_AFTER_NS  FC_S(5)
 #define ARENA_PER_IFACE 16384u /* with a cap of 64 and its extents */
-#define LOG_LINE        1024
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct fc *list;
@@ -38,7 +35,7 @@ static struct fc *_Atomic default_fc;
 static struct fc *default_own; /* the one that fc_default() made */
 static pthread_mutex_t default_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- memory and log ---------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------------ */
 
 static void *libc_alloc(void *arg, size_t bytes)
 {
@@ -52,81 +49,6 @@ static void libc_free(void *arg, void *ptr, size_t bytes)
 	(void)bytes;
 	free(ptr);
 }
-
-static size_t whole_lines(size_t bytes)
-{
-	return (bytes + FCI_CACHELINE - 1) & ~(size_t)(FCI_CACHELINE - 1);
-}
-
-/* The program's allocator need not know alignment: room for it, and its pointer in front. */
-void *fci_alloc(struct fc *fc, size_t bytes)
-{
-	size_t all = whole_lines(bytes) + 2 * FCI_CACHELINE;
-	char *raw = fc->alloc.alloc(fc->alloc.arg, all), *p;
-
-	if (!raw)
-		return NULL;
-	p = (char *)(((uintptr_t)raw + 2 * FCI_CACHELINE - 1) & ~(uintptr_t)(FCI_CACHELINE - 1));
-	((char **)(void *)p)[-1] = raw;
-	return memset(p, 0, bytes);
-}
-
-void fci_free(struct fc *fc, void *ptr, size_t bytes)
-{
-	if (ptr)
-		fc->alloc.free(fc->alloc.arg, ((char **)ptr)[-1], whole_lines(bytes) + 2 * FCI_CACHELINE);
-}
-
-void fci_log(struct fc *fc, int level, const char *format, ...)
-{
-	static const char *const names[] = { "error", "warn", "info", "debug" };
-	char line[LOG_LINE];
-	va_list ap;
-
-	if (!fc->log && !(fc->flags & FC_LOG_STDERR))
-		return;
-	va_start(ap, format);
-	vsnprintf(line, sizeof(line), format, ap);
-	va_end(ap);
-	if (fc->log)
-		fc->log(fc->log_arg, level, line);
-	else
-		fprintf(stderr, "fcguard: %s: %s\n", names[level & 3], line);
-}
-
-uint64_t fci_arena_take(struct fc *fc, uint64_t bytes)
-{
-	uint64_t want = (bytes + FCI_CACHELINE - 1) & ~(uint64_t)(FCI_CACHELINE - 1);
-	/* N1: re-checked by the CAS; fresh pages are zero. Fails only when another took some. */
-	uint64_t used = atomic_load_explicit(&fc->head->arena_used, FCI_RLX);
-
-	do {
-		if (used > fc->seg_bytes || want > fc->seg_bytes - used)
-			return 0;
-	} while (!atomic_compare_exchange_weak_explicit(&fc->head->arena_used, &used, used + want, FCI_RLX, FCI_RLX));
-	return used;
-}
-
-uint64_t fci_arena_used(const struct fc *fc)
-{
-	/* N2: a statistic. */
-	return atomic_load_explicit(&fc->head->arena_used, FCI_RLX);
-}
-
-int fci_fault(struct fc_iface *f, int error)
-{
-	uint32_t policy = f->fc->on_fault;
-
-	/* N3: a statistic, and a setting. */
-	atomic_fetch_add_explicit(&f->fc->faults, 1, FCI_RLX);
-	if (!f->pass_through) {
-		policy = atomic_load_explicit(&f->block->config.on_fault, FCI_RLX);
-		fc_event_note(f, FC_EVENT_FAULT, (uint64_t)(int64_t)error, 0);
-	}
-	return policy == FC_FAIL_CLOSED ? FC_REFUSED_FAULT : 0;
-}
-
-/* ---- making ------------------------------------------------------------------------------------ */
 
 static int check_opts(const struct fc_opts *o)
 {
@@ -430,79 +352,6 @@ int fc_default_set(struct fc *fc)
 	return rc;
 }
 
-/* ---- switches ---------------------------------------------------------------------------------- */
-
-/* Gates say CONTROL while the word says anything, so that calls look at their gate alone. A gate whose
- * flag is out of date is put right by the call that finds it. Lock-free, async-signal-safe. */
-void fci_control_changed(struct fc *fc)
-{
-	struct fc_iface *f;
-
-	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
-		fci_gate_set(f, FCI_GATE_CONTROL, 0);
-}
-
-FCI_COLD uint32_t fci_control(struct fc_iface *f)
-{
-	fci_a32 *word = &f->fc->head->control;
-	/* A3 -> X2 (fc_off_set): SC: the word was set before the flag that led here; after the flag is
-	 * taken away it is read again, so a setter that came between is not missed. */
-	uint32_t control = atomic_load_explicit(word, FCI_SC);
-
-	if (control == 0) {
-		fci_gate_set(f, 0, FCI_GATE_CONTROL);
-		control = atomic_load_explicit(word, FCI_SC);
-		if (control != 0)
-			fci_gate_set(f, FCI_GATE_CONTROL, 0);
-	}
-	return control;
-}
-
-void fc_off_set(struct fc *fc, int off)
-{
-	if (!fci_fc_ok(fc) || !fc->seg)
-		return;
-	/* X2 -> A3 (fci_control). */
-	if (off)
-		atomic_fetch_or_explicit(&fc->head->control, FCI_CONTROL_OFF, FCI_SC);
-	else
-		atomic_fetch_and_explicit(&fc->head->control, ~FCI_CONTROL_OFF, FCI_SC);
-	fci_control_changed(fc);
-}
-
-int fc_off_get(const struct fc *fc)
-{
-	/* N7: a switch. */
-	return fci_fc_ok(fc) && fc->seg && (atomic_load_explicit(&fc->head->control, FCI_RLX) & FCI_CONTROL_OFF) != 0;
-}
-
-int fc_health_get(struct fc *fc, struct fc_health *ret)
-{
-	if (!fci_fc_ok(fc) || !fc->has_health || !ret)
-		return -EINVAL;
-	return fci_health_snapshot(&fc->health, fci_clock_now(&fc->clock), ret);
-}
-
-int fc_health_set_source(struct fc *fc, fc_health_fn fn, void *arg)
-{
-	int locked;
-
-	if (!fci_fc_ok(fc) || !fc->has_health)
-		return -EINVAL;
-	locked = fci_tick_lock(fc);
-	fci_health_set_source(&fc->health, fn, arg);
-	fc->health_at = 0;
-	if (locked)
-		fci_tick_unlock(fc);
-	return 0;
-}
-
-uint32_t fc_health_word(const struct fc_iface *f)
-{
-	/* N8: advice; the judged word of the last sample. */
-	return fci_iface_real(f) ? atomic_load_explicit(&f->fc->head->health, FCI_RLX) & ~(uint32_t)FC_HEALTH_GOOD : 0;
-}
-
 /* ---- threads that end, fork -------------------------------------------------------------------- */
 
 static void end_thread_in(struct fc *fc, uint32_t tid)
@@ -573,6 +422,7 @@ static void fork_child_in(struct fc *fc)
 		fci_writeoff_reset(f);
 		fci_wait_reset(f);
 		fci_drain_reset(f);
+		fci_iface_park_reset(f);
 		/* N9: alone in the child. */
 		atomic_store_explicit(&f->owner, fc->owner << 3, FCI_RLX);
 	}

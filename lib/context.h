@@ -68,7 +68,7 @@ struct fc_iface {
 	/* Extents as attached, for slots beyond extent 0; n grows. A1 -> R1 in extents. */
 	fci_a32 n_extents;
 	struct fci_extent extent[FCI_EXTENTS_MAX];
-	uint64_t waiters_off, writeoffs_off; /* offsets */
+	uint64_t waiters_off, writeoffs_off[FCI_WRITEOFF_PARTS]; /* offsets */
 	fci_a32 n_waiters, n_writeoffs; /* 0 until a rule wants them. R2, R3 in iface.c */
 	void *cap_state;                /* in the segment */
 	struct fci_state *states;       /* of rules. fc->setup */
@@ -116,7 +116,9 @@ struct fc {
 	fci_a64 ticks, reports_suppressed, events_suppressed;
 	int tick_fd;                /* eventfd for the program's loop, -1 none */
 	int thread_fd;              /* eventfd for the library's thread, -1 none */
-	uint32_t tick_cursor;
+	uint32_t tick_cursor, tick_left; /* interface to look at next; so many are left of this pass */
+	int tick_all;               /* in this pass all are due that are awake */
+	uint64_t tick_next;         /* when one of those seen in this pass is due again */
 	struct fci_health health;
 	int has_health;
 	fci_a32 told_no_tick;

@@ -7,12 +7,14 @@
 #include "drain.h"
 #include "inflight.h"
 #include "limit.h"
+#include "wait.h"
 
 #define LOOK_NS FC_MS(1)
 
 static void close_door(struct fc_iface *f)
 {
 	fci_gate_set(f, FCI_GATE_DRAINING, 0);
+	fci_wait_look_again(f);
 }
 
 /* Calls that run: those in the queue and those written off. */

@@ -488,6 +488,7 @@ static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const u
 	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx->weight, 0), FCI_RLX);
 	for (int i = 0; i < FC_CELLS_MAX; i++)
 		atomic_store_explicit(&r->cells[i], cells[i], FCI_RLX);
+	fci_count(w->f, FCI_C_UNDONE, 1); /* it was admitted once; before the word: see stats.c */
 	/* R3 -> A7 (fci_view). */
 	atomic_store_explicit(fci_word(w->f, w->claim.slot), busy, FCI_REL);
 	if (!(was->meta_ & FCI_E_DETACHED))
@@ -508,8 +509,8 @@ int fc_entry_resume(struct fc_entry *e)
 	struct fci_way w;
 	int rc;
 
-	if (!e || e->word_ != FCI_PARKED)
-		return -EINVAL;
+	if (!e || !FCI_IS_PARKED(e->word_) || e->word_ != FCI_PARKED(fci_me(e->iface_)))
+		return -EINVAL; /* not suspended, or in the parent of a fork */
 	was = *e;
 	fci_way_begin(&w, e, e->iface_, NULL);
 	memcpy(cells, e->data_, sizeof(cells));

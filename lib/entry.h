@@ -2,7 +2,8 @@
 /*
  * entry.h - inside of struct fc_entry, shared by the ways in (entry.c, enter.c, async.c).
  *
- * word_    0 inactive; what the slot's word must be at exit; FCI_UNTRACKED; FCI_PARKED (suspended)
+ * word_    0 inactive; what the slot's word must be at exit; FCI_UNTRACKED; FCI_PARKED (suspended, by
+ *          which process)
  * meta_    flags below | chain version << 16 | (address of the entry - caller's stack pointer) << 32
  * data_    admitted: caller's pc, its frame pointer, deadline or 0; suspended: the six cells;
  *          refused: limit, retry_after_ns, name of the rule
@@ -13,7 +14,9 @@
 #include "inflight.h"
 
 #define FCI_UNTRACKED UINT64_MAX
-#define FCI_PARKED    (UINT64_MAX - 1)
+#define FCI_PARKED(me_) (FCI_PARKED_FIRST | (me_) | 6) /* me_: fci_me() */
+#define FCI_PARKED_FIRST (~(uint64_t)0xffff) /* no word of a call is as large */
+#define FCI_IS_PARKED(w_) (((w_) | FCI_OWNER_MAX << 3) == UINT64_MAX - 1)
 
 #define FCI_E_OUTCOME   0x0007u /* enum fc_outcome */
 #define FCI_E_MARKED    0x0008u

@@ -55,6 +55,12 @@ static int check_opts(struct fc *fc, const char *name, const struct fc_iface_opt
 	return 0;
 }
 
+/* What follows from the cap unless it is given; not filled in, so that it follows the next cap, too. */
+static uint32_t max_cap_of(const struct fc_iface_opts *o)
+{
+	return o->max_cap ? o->max_cap : o->cap >= FC_CAP_REFUSE_ALL ? 1 : o->cap;
+}
+
 static uint32_t writeoff_of(const struct fc_iface_opts *o)
 {
 	uint32_t cap = o->cap >= FC_CAP_REFUSE_ALL ? 0 : o->cap;
@@ -67,7 +73,7 @@ static uint32_t writeoff_of(const struct fc_iface_opts *o)
 	return cap < FCI_WRITEOFF_MAX ? cap : FCI_WRITEOFF_MAX;
 }
 
-/* Zeros become the defaults. */
+/* Zeros become the defaults, but for what follows from the cap. */
 static void fill_opts(struct fc *fc, struct fc_iface_opts *o)
 {
 	if (o->cap == 0)
@@ -92,8 +98,6 @@ static void fill_opts(struct fc *fc, struct fc_iface_opts *o)
 		o->wait_timeout_ns = o->wait_max ? WAIT_TIMEOUT_NS : 0;
 	if (o->check_every_ns == 0)
 		o->check_every_ns = CHECK_EVERY_NS;
-	if (o->max_cap == 0)
-		o->max_cap = o->cap >= FC_CAP_REFUSE_ALL ? 1 : o->cap;
 }
 
 static uint32_t limit_of(const struct fc_iface *f, uint32_t cap)
@@ -133,7 +137,9 @@ static void store_config(struct fc_iface *f, const struct fc_iface_opts *o, uint
 	atomic_store_explicit(&c->latency, o->latency, FCI_RLX);
 	atomic_store_explicit(&c->on_fault, o->on_fault, FCI_RLX);
 	atomic_store_explicit(&c->importance, o->importance, FCI_RLX);
-	atomic_store_explicit(&c->max_cap, o->max_cap, FCI_RLX);
+	atomic_store_explicit(&c->max_cap, max_cap_of(o), FCI_RLX);
+	atomic_store_explicit(&c->writeoff_asked, o->writeoff, FCI_RLX);
+	atomic_store_explicit(&c->max_cap_asked, o->max_cap, FCI_RLX);
 	atomic_store_explicit(&c->stuck_after_ns, o->stuck_after_ns, FCI_RLX);
 	atomic_store_explicit(&c->writeoff_after_ns, o->writeoff_after_ns, FCI_RLX);
 	atomic_store_explicit(&c->wait_timeout_ns, o->wait_timeout_ns, FCI_RLX);
@@ -156,6 +162,26 @@ static uint32_t group_bits(uint32_t ncpus, uint32_t cap)
 	return bits;
 }
 
+/* Elements for `n` written-off calls; those that are in use stay where they are. fc->setup is held. */
+static int make_writeoffs(struct fc_iface *f, uint32_t n)
+{
+	struct fci_block *b = f->block;
+
+	if (n <= b->n_writeoffs)
+		return 0;
+	for (uint32_t p = 0; p < FCI_WRITEOFF_PARTS && FCI_WRITEOFF_FIRST(p) < n; p++) {
+		if (!b->writeoffs[p])
+			b->writeoffs[p] = fci_arena_take(f->fc, FCI_WRITEOFF_IN(p) * sizeof(struct fci_writeoff));
+		if (!b->writeoffs[p])
+			return -ENOSPC;
+		f->writeoffs_off[p] = b->writeoffs[p];
+	}
+	b->n_writeoffs = n;
+	/* R2 -> A3 (fci_writeoffs): the table is there. */
+	atomic_store_explicit(&f->n_writeoffs, n, FCI_REL);
+	return 0;
+}
+
 /*
  * Waiters and write-offs, when a rule first wants them: room for as many waiters as there may be, and
  * for the budget of the largest cap foreseen. fc->setup is held.
@@ -163,16 +189,13 @@ static uint32_t group_bits(uint32_t ncpus, uint32_t cap)
 static int make_tables(struct fc_iface *f, const struct fc_iface_opts *o)
 {
 	struct fci_block *b = f->block;
-	uint32_t writeoffs = writeoff_of(o) > o->max_cap / 10 ? writeoff_of(o) : o->max_cap / 10;
+	uint32_t writeoffs = writeoff_of(o), foreseen = max_cap_of(o) / 10;
+	int rc;
 
-	if (writeoff_of(o) && !b->n_writeoffs) {
-		b->writeoffs = fci_arena_take(f->fc, (uint64_t)writeoffs * sizeof(struct fci_writeoff));
-		if (!b->writeoffs)
-			return -ENOSPC;
-		b->n_writeoffs = writeoffs;
-		f->writeoffs_off = b->writeoffs;
-		/* R2 -> A3 (fci_writeoffs): the table is there. */
-		atomic_store_explicit(&f->n_writeoffs, writeoffs, FCI_REL);
+	if (writeoffs) {
+		rc = make_writeoffs(f, writeoffs > foreseen ? writeoffs : foreseen);
+		if (rc < 0)
+			return rc;
 	}
 	if (o->wait_max && !b->n_waiters) {
 		b->waiters = fci_arena_take(f->fc, (uint64_t)FC_WAITERS_MAX * sizeof(struct fci_waiter));
@@ -189,7 +212,7 @@ static int make_tables(struct fc_iface *f, const struct fc_iface_opts *o)
 /* The block and its groups, in the segment. 0 or -ENOSPC. */
 static int make_block(struct fc *fc, const char *name, const struct fc_iface_opts *o, uint32_t index, uint64_t *ret_off)
 {
-	uint32_t places = o->cap >= FC_CAP_REFUSE_ALL ? OBSERVED_SLOTS : o->max_cap > o->cap ? o->max_cap : o->cap;
+	uint32_t places = o->cap >= FC_CAP_REFUSE_ALL ? OBSERVED_SLOTS : max_cap_of(o) > o->cap ? o->max_cap : o->cap;
 	uint32_t bits = group_bits(fc->head->ncpus, places);
 	uint64_t off = fci_arena_take(fc, sizeof(struct fci_block));
 	struct fci_block *b;
@@ -198,7 +221,7 @@ static int make_block(struct fc *fc, const char *name, const struct fc_iface_opt
 		return -ENOSPC;
 	b = FCI_AT(fc, off, struct fci_block);
 	b->group_bits = bits;
-	b->t_words = ((1u << bits) - 1) / 32;
+	b->t_words = ((1u << bits) - 1) / FCI_HINTS;
 	b->groups = fci_arena_take(fc, ((uint64_t)1 << bits) * sizeof(struct fci_group));
 	b->cap_state = fci_arena_take(fc, fc_interceptor_cap.state_bytes);
 	if (!b->groups || !b->cap_state)
@@ -328,8 +351,10 @@ static int change(struct fc_iface *f, const struct fc_iface_opts *o, uint32_t ex
 	if (atomic_load_explicit(&f->gate->word, FCI_RLX) & ~flags & FCI_GATE_DRY_RUN)
 		flags |= FCI_GATE_DRAIN;
 	fci_gate_set(f, flags, (FCI_GATE_DRY_RUN | FCI_GATE_OFF | FCI_GATE_UNRULED | FCI_GATE_WAITS) & ~flags);
-	if (!keeps_limit(f, o, old))
-		fci_limit_change(f, limit_of(f, o->cap));
+	if (flags & FCI_GATE_OFF)
+		fci_wait_look_again(f);
+	/* The same limit again raises the version: who decided by the rule of before finds it out. */
+	fci_limit_change(f, keeps_limit(f, o, old) ? fc_limit_get(f) : limit_of(f, o->cap));
 	if (old != fci_iface_cap(f))
 		fc_event_note(f, FC_EVENT_CAP_CHANGED, old, fci_iface_cap(f));
 	return 0;
@@ -422,7 +447,7 @@ struct fc *fc_iface_context(const struct fc_iface *f)
 
 /* ---- changing ---------------------------------------------------------------------------------- */
 
-/* N1: as store_config. */
+/* As asked for. N1: as store_config. */
 static void opts_of(const struct fc_iface *f, struct fc_iface_opts *o)
 {
 	const struct fci_config *c = &f->block->config;
@@ -430,10 +455,10 @@ static void opts_of(const struct fc_iface *f, struct fc_iface_opts *o)
 	*o = (struct fc_iface_opts){ .size = sizeof(*o) };
 	o->flags = atomic_load_explicit(&c->flags, FCI_RLX) & (FC_IFACE_DRY_RUN | FC_IFACE_OFF | FC_IFACE_OUTBOUND);
 	o->cap = atomic_load_explicit(&c->cap, FCI_RLX);
-	o->max_cap = atomic_load_explicit(&c->max_cap, FCI_RLX);
+	o->max_cap = atomic_load_explicit(&c->max_cap_asked, FCI_RLX);
 	o->expand = atomic_load_explicit(&c->expand, FCI_RLX);
 	o->expand_keep = atomic_load_explicit(&c->expand_keep, FCI_RLX);
-	o->writeoff = atomic_load_explicit(&c->writeoff, FCI_RLX);
+	o->writeoff = atomic_load_explicit(&c->writeoff_asked, FCI_RLX);
 	o->wait_max = atomic_load_explicit(&c->wait_max, FCI_RLX);
 	o->wait_order = atomic_load_explicit(&c->wait_order, FCI_RLX);
 	o->max_weight = atomic_load_explicit(&c->max_weight, FCI_RLX);
@@ -446,8 +471,6 @@ static void opts_of(const struct fc_iface *f, struct fc_iface_opts *o)
 	o->check_every_ns = atomic_load_explicit(&c->check_every_ns, FCI_RLX);
 	if (o->cap == 0)
 		o->cap = FC_CAP_REFUSE_ALL;
-	if (o->writeoff == 0)
-		o->writeoff = FC_WRITEOFF_NONE;
 }
 
 int fc_iface_get_opts(const struct fc_iface *f, struct fc_iface_opts *ret)
@@ -457,6 +480,8 @@ int fc_iface_get_opts(const struct fc_iface *f, struct fc_iface_opts *ret)
 	if (!fci_iface_real(f) || !ret)
 		return -EINVAL;
 	opts_of(f, &o);
+	o.max_cap = max_cap_of(&o);
+	o.writeoff = writeoff_of(&o) ? writeoff_of(&o) : FC_WRITEOFF_NONE;
 	return fci_opts_export(ret, &o, sizeof(o), OPTS_V1_BYTES);
 }
 
@@ -513,19 +538,24 @@ int fc_iface_inject(struct fc_iface *f, int status, uint32_t count)
 FCI_COLD void fci_iface_wake(struct fc_iface *f)
 {
 	fci_gate_set(f, 0, FCI_GATE_ASLEEP);
-	/* X1 -> A1 (fc_tick): whoever finds housekeeping asleep wakes it, once. SC with the tick's
-	 * last look at the interfaces. */
+	/* X1 -> X1 (begin_pass, tick.c): whoever finds housekeeping asleep wakes it, once. SC with its
+	 * look at the flags. */
 	if (atomic_exchange_explicit(&f->fc->idle, 0, FCI_SC))
 		fci_wake(f->fc);
 }
 
 int fci_iface_grow(struct fc_iface *f)
 {
+	/* A2 -> X3 (fci_gate_set): under this gate or not at all. */
+	uint64_t gate = atomic_load_explicit(&f->gate->word, FCI_SC);
 	uint32_t slots = fci_slots(f);
-	int rc = slots >= FCI_OBSERVED_MAX ? -ENOSPC : fci_extents_grow(f, slots * 2);
+	int rc;
 
+	if (!(gate & FCI_GATE_UNRULED))
+		return 0; /* it has got a cap: look again */
+	rc = slots >= FCI_OBSERVED_MAX ? -ENOSPC : fci_extents_grow(f, slots * 2);
 	if (rc == 0)
-		fci_limit_change(f, fci_slots(f));
+		rc = fci_limit_change_from(f, gate, fci_slots(f));
 	return rc == -EAGAIN ? 0 : rc; /* somebody else is at it: try again */
 }
 

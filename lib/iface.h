@@ -21,6 +21,14 @@ static inline int fci_iface_parked(struct fc_iface *f, uint32_t version)
 	return atomic_load_explicit(&f->parked[version & 7], FCI_SC) != 0;
 }
 
+/* In the child of a fork, alone: what is suspended is the parent's. */
+static inline void fci_iface_park_reset(struct fc_iface *f)
+{
+	for (int i = 0; i < 8; i++)
+		/* N2: alone. */
+		atomic_store_explicit(&f->parked[i], 0, FCI_RLX);
+}
+
 static inline uint32_t fci_iface_max_weight(const struct fc_iface *f)
 {
 	/* N1: a setting. */

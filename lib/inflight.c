@@ -7,6 +7,9 @@
  * caller that finds nothing behind a MAYBE makes it SUSPECT, looks again, and makes that EMPTY if
  * nobody has set it MAYBE meanwhile. Who finds SUSPECT only looks: one prober, no herd of writers.
  * So every failed probe but one per hint is paid for by a release that found the hint cleared.
+ * SUSPECT alone does not say whose it is: between a prober's two steps a release may have made it
+ * MAYBE and a second prober SUSPECT again. So each word has a version that every SUSPECT raises, and
+ * EMPTY is written under the prober's own version only. One that lost it makes the hint MAYBE again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,7 +29,7 @@ static const struct fci_extent *extent_of(const struct fc_iface *f, uint32_t slo
 	return &f->extent[0]; /* only by spoilt content: stay inside the mapping */
 }
 
-/* Hints that an extent needs in each group: at most 32. */
+/* Hints that an extent needs in each group: at most FCI_HINTS. */
 static uint32_t parts_of(const struct fci_extent *x)
 {
 	return (x->tiers + (1u << x->part_shift) - 1) >> x->part_shift;
@@ -58,16 +61,42 @@ uint32_t fci_rank(const struct fc_iface *f, uint32_t slot)
 	return x->first + fci_rank0(f, local(x, slot));
 }
 
-int fci_full_far(const struct fc_iface *f)
+/* ---- hints ------------------------------------------------------------------------------------- */
+
+#define HINT_TRIES 64 /* fails only when another hint of the word has changed */
+
+/* One look at all of T: versions added up, and *ret_hints what all hints have in common. Versions only
+ * rise: two looks with the same sum have seen the same versions. */
+static uint64_t look_at_t(const struct fc_iface *f, uint32_t *ret_hints)
 {
-	for (uint32_t i = 1; i <= f->t_words; i++)
-		/* A3 -> X2: as fci_full. */
-		if (atomic_load_explicit(&f->block->t[i], FCI_SC) != UINT64_MAX)
-			return 0;
-	return 1;
+	uint64_t versions = 0, t;
+	uint32_t hints = FCI_HINTS_EMPTY;
+
+	for (uint32_t i = 0; i <= f->t_words; i++) {
+		/* A3 -> X2 (fci_release) through X6: SC, see fci_find. */
+		t = atomic_load_explicit(i ? &f->block->t[i] : &f->gate->t0, FCI_SC);
+		hints &= (uint32_t)t;
+		versions += t >> 32;
+	}
+	*ret_hints = hints;
+	return versions;
 }
 
-/* ---- hints ------------------------------------------------------------------------------------- */
+/* No hint is MAYBE: each has the bit of SUSPECT, which is one of EMPTY too. */
+static int none_maybe(uint32_t hints)
+{
+	return (hints & 0xaaaaaaaau) == 0xaaaaaaaau;
+}
+
+/* Words seen EMPTY one after the other prove nothing: a place may have been taken behind the look and
+ * another freed before it. EMPTY twice under the same versions were so at once between the two looks. */
+int fci_full_far(const struct fc_iface *f)
+{
+	uint32_t first, second;
+	uint64_t versions = look_at_t(f, &first);
+
+	return first == FCI_HINTS_EMPTY && look_at_t(f, &second) == versions && second == FCI_HINTS_EMPTY;
+}
 
 static uint32_t hint_get(fci_a64 *h, uint32_t shift)
 {
@@ -75,31 +104,41 @@ static uint32_t hint_get(fci_a64 *h, uint32_t shift)
 	return (uint32_t)(atomic_load_explicit(h, FCI_SC) >> shift) & 3;
 }
 
-/* Make MAYBE SUSPECT; 1 when this caller did, and so is the prober. */
-static int hint_suspect(fci_a64 *h, uint32_t shift)
+/* Make MAYBE SUSPECT; 1: this caller did, and is the prober while the word has that version. Bounded,
+ * since leaving it MAYBE costs only looks. */
+static int hint_suspect(fci_a64 *h, uint32_t shift, uint32_t *ret_version)
 {
-	/* X4 -> A4, A5 (fci_is_settled): before the second probe, SC. */
-	uint64_t old = atomic_fetch_or_explicit(h, (uint64_t)FCI_SUSPECT << shift, FCI_SC);
+	/* N4: re-checked by the CAS. */
+	uint64_t c = atomic_load_explicit(h, FCI_RLX), next;
 
-	return ((old >> shift) & 3) == FCI_MAYBE;
+	for (int tries = 0; tries < HINT_TRIES && !((c >> shift) & FCI_SUSPECT); tries++) {
+		next = ((c & ~((uint64_t)3 << shift)) | (uint64_t)FCI_SUSPECT << shift) + FCI_HINT_VER_ONE;
+		/* X4 -> A4, A5 (fci_is_settled): before the second probe, SC. Litmus there. */
+		if (atomic_compare_exchange_weak_explicit(h, &c, next, FCI_SC, FCI_RLX)) {
+			*ret_version = (uint32_t)(next >> 32);
+			return 1;
+		}
+	}
+	return 0;
 }
 
-/* Make SUSPECT EMPTY unless a release said otherwise. Retries only when another hint of the word
- * changed; bounded, since leaving it SUSPECT costs only looks (and nobody can hold us here). */
-static void hint_clear(fci_a64 *h, uint32_t shift)
+/* Make this prober's SUSPECT EMPTY; 0: a release has made it MAYBE, or another prober has come. Bounded,
+ * since the caller makes it MAYBE then, which costs only looks. */
+static int hint_clear(fci_a64 *h, uint32_t shift, uint32_t version)
 {
 	/* N4: re-checked by the CAS. */
 	uint64_t c = atomic_load_explicit(h, FCI_RLX);
 
-	for (int tries = 0; tries < 64 && ((c >> shift) & 3) == FCI_SUSPECT; tries++)
-		/* X4 -> A4, A5 (fci_is_settled). */
+	for (int tries = 0; tries < HINT_TRIES && (uint32_t)(c >> 32) == version && ((c >> shift) & 3) == FCI_SUSPECT; tries++)
+		/* X9: under the version of X4: nobody has set MAYBE since then. SC as all of T and S. */
 		if (atomic_compare_exchange_weak_explicit(h, &c, c | (uint64_t)FCI_EMPTY << shift, FCI_SC, FCI_RLX))
-			return;
+			return 1;
+	return 0;
 }
 
 static void hint_maybe(fci_a64 *h, uint32_t shift)
 {
-	/* A4 -> X4 (hint_clear): SC, after the slot was freed; then X6 -> A3 (fci_full). */
+	/* A4 -> X4 (hint_suspect): SC, after the slot was freed; then X6 -> A3 (fci_full). */
 	if ((atomic_load_explicit(h, FCI_SC) >> shift) & 3)
 		atomic_fetch_and_explicit(h, ~((uint64_t)3 << shift), FCI_SC);
 }
@@ -110,9 +149,9 @@ static void hint_set(struct fc_iface *f, uint32_t slot)
 	const struct fci_extent *x = extent_of(f, slot);
 	uint32_t line = local(x, slot) >> 3, g = line & f->group_mask, part = line >> f->group_bits >> x->part_shift;
 
-	hint_maybe(&f->groups[g].s[x - f->extent], (part & 31) * 2);
+	hint_maybe(&f->groups[g].s[x - f->extent], FCI_HINT_SHIFT(part));
 	FC_TEST_POINT("hint");
-	hint_maybe(fci_t(f, g), (g & 31) * 2);
+	hint_maybe(fci_t(f, g), FCI_HINT_SHIFT(g));
 }
 
 void fci_hint(struct fc_iface *f, uint32_t slot)
@@ -134,11 +173,24 @@ FCI_NOINLINE int fci_freed_far(struct fc_iface *f, uint32_t slot)
 /* Bits of T that belong to no group stay EMPTY. */
 uint64_t fci_t_none(const struct fc_iface *f, uint32_t i)
 {
-	uint32_t groups = f->group_mask + 1, first = i * 32;
+	uint32_t groups = f->group_mask + 1, first = i * FCI_HINTS;
 
-	if (groups >= first + 32)
+	if (groups >= first + FCI_HINTS)
 		return 0;
-	return groups <= first ? UINT64_MAX : UINT64_MAX << ((groups - first) * 2);
+	return groups <= first ? FCI_HINTS_EMPTY : (uint32_t)(UINT64_MAX << ((groups - first) * 2));
+}
+
+/* All hints of a word MAYBE but those in `none`. The version stays: a stopped prober may hold it. */
+static void hints_maybe(fci_a64 *h, uint32_t none)
+{
+	uint64_t old;
+
+	/* X6 -> A3: SC, as hint_maybe(). */
+	if ((uint32_t)atomic_load_explicit(h, FCI_SC) == none)
+		return;
+	old = atomic_fetch_and_explicit(h, ~(uint64_t)FCI_HINTS_EMPTY | none, FCI_SC);
+	if (((uint32_t)old & none) != none) /* a new word, or a spoilt one */
+		atomic_fetch_or_explicit(h, none, FCI_SC);
 }
 
 void fci_hints_reset(struct fc_iface *f)
@@ -146,13 +198,12 @@ void fci_hints_reset(struct fc_iface *f)
 	/* A1 -> R1 (fci_extents_attach). */
 	uint32_t n = atomic_load_explicit(&f->n_extents, FCI_ACQ);
 
-	/* X6 -> A3: as a release of every slot would; S before T. */
+	/* As a release of every slot would: S before T. */
 	for (uint32_t g = 0; g <= f->group_mask; g++)
 		for (uint32_t x = 0; x < n; x++)
-			if (atomic_load_explicit(&f->groups[g].s[x], FCI_SC))
-				atomic_store_explicit(&f->groups[g].s[x], 0, FCI_SC);
+			hints_maybe(&f->groups[g].s[x], 0);
 	for (uint32_t i = 0; i <= f->t_words; i++)
-		atomic_store_explicit(i ? &f->block->t[i] : &f->gate->t0, fci_t_none(f, i), FCI_SC);
+		hints_maybe(i ? &f->block->t[i] : &f->gate->t0, (uint32_t)fci_t_none(f, i));
 }
 
 /* ---- the search -------------------------------------------------------------------------------- */
@@ -198,7 +249,7 @@ static int probe_line(struct search *s, const struct fci_extent *x, uint32_t lin
 		/* A2 -> X3 (fci_gate_set): as in fci_claim. */
 		if (!fci_gate_moved(s->gate, atomic_load_explicit(&f->gate->word, FCI_SC), s->any_rank ? FCI_ANY_RANK : rank))
 			return FCI_GOT;
-		fci_unclaim(f, s->claim);
+		fci_undo(f, s->claim, s->gate);
 		return FCI_CHANGED;
 	}
 	return FCI_FULL;
@@ -230,7 +281,7 @@ static int probe_group(struct search *s, uint32_t g)
 		uint32_t parts = parts_of(x);
 
 		for (uint32_t part = 0; part < parts; part++) {
-			uint32_t hint = hint_get(h, part * 2);
+			uint32_t shift = FCI_HINT_SHIFT(part), hint = hint_get(h, shift), version;
 			int rc;
 
 			if (hint == FCI_EMPTY)
@@ -239,58 +290,40 @@ static int probe_group(struct search *s, uint32_t g)
 			if (rc != FCI_FULL)
 				return rc;
 			FC_TEST_POINT("probed");
-			if (hint != FCI_MAYBE || !hint_suspect(h, part * 2))
+			if (hint != FCI_MAYBE || !hint_suspect(h, shift, &version))
 				continue; /* somebody else proves it empty; we have looked */
 			FC_TEST_POINT("suspect");
 			rc = probe_part(s, x, g, part);
-			if (rc == FCI_FULL) {
-				hint_clear(h, part * 2);
+			FC_TEST_POINT("suspected");
+			if (rc == FCI_FULL && hint_clear(h, shift, version))
 				continue;
-			}
-			hint_maybe(h, part * 2); /* the next one may prove it empty */
-			return rc;
+			hint_maybe(h, shift); /* the next one may prove it empty */
+			if (rc != FCI_FULL)
+				return rc;
 		}
 	}
 	return FCI_FULL;
 }
 
-/* Are all parts of g EMPTY? */
-static int group_empty(const struct fc_iface *f, uint32_t g)
-{
-	/* A1 -> R1 (fci_extents_attach). */
-	uint32_t n = atomic_load_explicit(&f->n_extents, FCI_ACQ);
-
-	for (uint32_t xi = 0; xi < n; xi++) {
-		const struct fci_extent *x = &f->extent[xi];
-		uint32_t parts = parts_of(x);
-		uint64_t all = parts >= 32 ? UINT64_MAX : ((uint64_t)1 << (parts * 2)) - 1;
-
-		/* A3 -> X2: SC. */
-		if ((atomic_load_explicit(&f->groups[g].s[xi], FCI_SC) & all) != all)
-			return 0;
-	}
-	return 1;
-}
-
+/* What the parts do with S, the groups do with T. */
 static int search_group(struct search *s, uint32_t g)
 {
 	fci_a64 *t = fci_t(s->f, g);
-	uint32_t shift = (g & 31) * 2, hint = hint_get(t, shift);
+	uint32_t shift = FCI_HINT_SHIFT(g), hint = hint_get(t, shift), version;
 	int rc;
 
 	if (hint == FCI_EMPTY)
 		return FCI_FULL;
 	rc = probe_group(s, g);
-	if (rc != FCI_FULL || hint != FCI_MAYBE || !group_empty(s->f, g))
-		return rc;
 	FC_TEST_POINT("probed");
-	if (!hint_suspect(t, shift))
-		return FCI_FULL;
-	/* The prober's second look: S is the truth below T, and a release sets S before T. */
-	rc = group_empty(s->f, g) ? FCI_FULL : probe_group(s, g);
-	if (rc == FCI_FULL && group_empty(s->f, g))
-		hint_clear(t, shift);
-	else
+	if (rc != FCI_FULL || hint != FCI_MAYBE || !hint_suspect(t, shift, &version))
+		return rc;
+	FC_TEST_POINT("suspect");
+	/* The prober's second look: mostly at S alone, which says EMPTY now. A release that it misses
+	 * sets T after this. */
+	rc = probe_group(s, g);
+	FC_TEST_POINT("suspected");
+	if (rc != FCI_FULL || !hint_clear(t, shift, version))
 		hint_maybe(t, shift);
 	return rc;
 }
@@ -312,9 +345,26 @@ static int search_all(struct search *s)
 	return FCI_FULL;
 }
 
+/* The home group first, then all others whose T does not say EMPTY. */
+static int search_groups(struct search *s, uint32_t home)
+{
+	for (uint32_t i = 0; i <= s->f->group_mask; i++) {
+		int rc = search_group(s, (home + i) & s->f->group_mask);
+
+		if (rc != FCI_FULL)
+			return rc;
+	}
+	return FCI_FULL;
+}
+
 /*
- * The home group first, then all others whose T says maybe. Two passes, because a slot may have
- * been freed behind us; what both miss was free only after this call's look (I4).
+ * A refusal needs a moment when nothing was free (I4). Either one word covers all of T and says EMPTY:
+ * then I3 holds for all places at that load. Or T is read, all places behind hints that are not EMPTY
+ * are looked at, and T is read again: with the same versions and without a MAYBE in both reads. Then no
+ * hint was MAYBE in between: a place that was seen taken, or stood behind an EMPTY, and was freed since
+ * has its releaser in the gap still when T is read again. Each pass leaves EMPTY what it can, so the next
+ * one mostly has its proof, unless others came and went meanwhile. Passes are bounded, for nobody may
+ * be held here: who saw that in each of them is refused without the proof.
  */
 int fci_find(struct fc_iface *f, uint32_t home, uint64_t gate, int any_rank, struct fci_claim *c)
 {
@@ -322,26 +372,35 @@ int fci_find(struct fc_iface *f, uint32_t home, uint64_t gate, int any_rank, str
 
 	if (any_rank)
 		return search_all(&s);
-	for (int pass = 0; pass < 2; pass++) {
-		if (fci_full(f))
-			return FCI_FULL;
-		for (uint32_t i = 0; i <= f->group_mask; i++) {
-			int rc = search_group(&s, (home + i) & f->group_mask);
+	for (int pass = 0; pass < FCI_FIND_PASSES; pass++) {
+		uint32_t before, after;
+		uint64_t versions = look_at_t(f, &before);
+		int rc;
 
-			if (rc != FCI_FULL)
-				return rc;
-		}
+		if (before == FCI_HINTS_EMPTY && f->t_words == 0)
+			return FCI_FULL;
+		FC_TEST_POINT("pass");
+		rc = search_groups(&s, home);
+		if (rc != FCI_FULL)
+			return rc;
+		if (none_maybe(before) && look_at_t(f, &after) == versions && none_maybe(after))
+			return FCI_FULL;
 	}
 	return FCI_FULL;
 }
 
-/* Only the claimer may store; then it owes what a release owes, for a prober may have seen the slot
- * taken. */
-FCI_NOINLINE void fci_unclaim(struct fc_iface *f, const struct fci_claim *c)
+FCI_NOINLINE void fci_undo(struct fc_iface *f, const struct fci_claim *c, uint64_t gate)
 {
-	/* X2 -> X1, A3: SC, see fci_is_settled. */
+	/* X2 -> X1, A3: SC, see fci_is_settled. A store: nobody but the claimer changes a CLAIMED word. */
 	atomic_store_explicit(fci_word(f, c->slot), c->word, FCI_SC);
 	fci_hint(f, c->slot);
+	if (!(gate & FCI_GATE_GRANTING))
+		fci_offer(f);
+}
+
+void fci_unclaim(struct fc_iface *f, const struct fci_claim *c)
+{
+	fci_undo(f, c, 0);
 }
 
 /* ---- views ------------------------------------------------------------------------------------- */
@@ -431,8 +490,8 @@ uint64_t fci_generations(const struct fc_iface *f)
 	uint32_t slots = fci_slots(f);
 
 	for (uint32_t s = 0; s < slots; s++)
-		/* N6: a statistic. */
-		n += FCI_GEN(atomic_load_explicit(fci_word(f, s), FCI_RLX));
+		/* A9 -> X2: what was counted before a release is seen after this: stats.c. */
+		n += FCI_GEN(atomic_load_explicit(fci_word(f, s), FCI_ACQ));
 	return n;
 }
 
@@ -470,7 +529,8 @@ void fci_extents_attach(struct fc_iface *f)
 		/* Spoilt numbers are not used: the extent stays unknown here. */
 		if (x.slots == 0 || x.slots > 4 * FC_CAP_MAX + 8 * FCI_GROUPS_MAX || x.words > end ||
 		    (uint64_t)x.slots * sizeof(uint64_t) > end - x.words || x.records > end ||
-		    (uint64_t)x.slots * sizeof(struct fci_record) > end - x.records || x.part_shift > 16)
+		    (uint64_t)x.slots * sizeof(struct fci_record) > end - x.records || x.part_shift > 16 ||
+		    x.tiers != x.slots >> 3 >> f->group_bits || parts_of(&x) > FCI_HINTS)
 			return;
 		f->extent[here] = x;
 		/* R1 -> A1: the extent's numbers come before it is counted. */
@@ -494,7 +554,7 @@ static int add_extent(struct fc_iface *f, uint32_t slots)
 	if (x->slots < x->first)
 		x->slots = x->first;
 	x->tiers = x->slots / line_slots;
-	for (x->part_shift = 0; parts_of(x) > 32; x->part_shift++)
+	for (x->part_shift = 0; parts_of(x) > FCI_HINTS; x->part_shift++)
 		;
 	off = fci_arena_take(f->fc, (uint64_t)x->slots * (sizeof(uint64_t) + sizeof(struct fci_record)));
 	if (!off)

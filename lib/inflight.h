@@ -25,16 +25,21 @@
  * Invariants (tests/test_inflight.c, tests/stress_inflight.c, tests/model):
  * I1  slots with rank < limit that are not FREE number at most limit.
  * I2  a word changes as layout.h says; release adds one to its generation.
- * I3  a FREE slot of rank < limit => its T and S are not EMPTY, or its releaser is in the gap.
- * I4  refused for the cap => at some moment of the call no such slot was FREE, but for the gap.
+ * I3  a FREE slot of rank < limit => its T and S are not EMPTY, or its releaser is in the gap between
+ *     the word and its look at T (for a raised limit: whoever raised it, before the reset of hints).
+ * I4  refused for the cap => at some moment of the call no such slot was FREE, but for the gap; or
+ *     others came and went in each of FCI_FIND_PASSES looks at all of T: see fci_find().
  * I5  a record means something iff its word is a call's, the same before and after reading it.
- * I6  T, S and hot may be overwritten with zero at any time without harm.
+ * I6  any hint may be set to MAYBE, and hot to zero, at any time without harm; versions are never lowered.
  * I7  calls that run <= limit + write-offs in use; after lowering, it only falls until it is under.
  */
 #ifndef FCI_INFLIGHT_H
 #define FCI_INFLIGHT_H
 
 #include "context.h"
+
+/* Looks at all of T before a refusal, if each finds that others came or went meanwhile. */
+#define FCI_FIND_PASSES 8
 
 enum fci_claimed { FCI_GOT = 0, FCI_FULL = 1, FCI_CHANGED = 2 };
 
@@ -96,15 +101,15 @@ static inline uint32_t fci_waiters(const struct fc_iface *f)
 /* Hints of a group: T. */
 FCI_INLINE fci_a64 *fci_t(const struct fc_iface *f, uint32_t group)
 {
-	return fci_likely(group < 32) ? &f->gate->t0 : &f->block->t[group >> 5];
+	return fci_likely(group < FCI_HINTS) ? &f->gate->t0 : &f->block->t[group / FCI_HINTS];
 }
 
-/* Everything taken, as far as hints tell? One load for up to 32 groups. */
+/* Everything taken, as far as hints tell? One load for up to 16 groups: a moment when I3 holds for all. */
 FCI_INLINE int fci_full(const struct fc_iface *f)
 {
 	/* A3 -> X2 (fci_release): a release that came before this look has set its hint, or is in
 	 * the gap. SC with the prober's clearing, see inflight.c. */
-	if (fci_likely(atomic_load_explicit(&f->gate->t0, FCI_SC) != UINT64_MAX))
+	if (fci_likely((uint32_t)atomic_load_explicit(&f->gate->t0, FCI_SC) != FCI_HINTS_EMPTY))
 		return 0;
 	return f->t_words == 0 || fci_full_far(f);
 }
@@ -125,8 +130,12 @@ FCI_INLINE int fci_gate_moved(uint64_t gate, uint64_t now, uint32_t rank)
 	return ((gate ^ now) & FCI_GATE_ON_ENTER) != 0 || rank >= FCI_GATE_LIMIT(now);
 }
 
-/* Give a CLAIMED slot back as it was; waiters are the caller's business (fci_offer). */
+/*
+ * Give a CLAIMED slot back as it was: that is a release, so waiters are looked for. fci_undo: of a claim
+ * made under `gate`; a granter's leaves the waiters to the granter, who looks again: grants do not nest.
+ */
 void fci_unclaim(struct fc_iface *f, const struct fci_claim *c);
+void fci_undo(struct fc_iface *f, const struct fci_claim *c, uint64_t gate);
 
 /*
  * Claim the slot that was last freed at home, under `gate`, as just read. FCI_GOT: a slot of extent 0;
@@ -164,7 +173,7 @@ FCI_INLINE int fci_claim_hot(struct fc_iface *f, uint32_t home, uint64_t gate, s
 	if (fci_unlikely(now != gate) && fci_gate_moved(gate, now, (uint32_t)(hot >> 32))) {
 		struct fci_claim copy = *c; /* keeps *c in registers */
 
-		fci_unclaim(f, &copy);
+		fci_undo(f, &copy, gate);
 		return FCI_CHANGED;
 	}
 	return FCI_GOT;
@@ -205,11 +214,12 @@ FCI_INLINE int fci_is_settled(const struct fc_iface *f, uint32_t slot)
 {
 	const struct fci_gate *gate = f->gate;
 
-	/* A4, A5 -> X4 (hint_clear): read after X2, both SC. Litmus: T1: word = FREE; t = T - T2: T =
+	/* A4, A5 -> X4 (hint_suspect): read after X2, both SC. Litmus: T1: word = FREE; t = T - T2: T =
 	 * SUSPECT; w = word. T1 sees MAYBE and T2 sees BUSY: forbidden, else the slot would be free
-	 * behind an EMPTY hint. Any hint of the group that is set leads to the exact look. */
-	return fci_likely(atomic_load_explicit(&f->groups[(slot >> 3) & f->group_mask].s[0], FCI_SC) == 0) &&
-	       fci_likely(atomic_load_explicit(&gate->t0, FCI_SC) == f->t0_none) &&
+	 * behind an EMPTY hint. Any hint of the group that is set leads to the exact look. Versions
+	 * are of no interest here. */
+	return fci_likely((uint32_t)atomic_load_explicit(&f->groups[(slot >> 3) & f->group_mask].s[0], FCI_SC) == 0) &&
+	       fci_likely((uint32_t)atomic_load_explicit(&gate->t0, FCI_SC) == (uint32_t)f->t0_none) &&
 	       /* A6 -> X5 (wait.c): a waiter that missed the free slot has set WAITERS before. SC as A4. */
 	       fci_likely(!(atomic_load_explicit(&gate->word, FCI_SC) & FCI_GATE_WAITERS));
 }
@@ -258,10 +268,10 @@ uint32_t fci_inside_count(const struct fc_iface *f, uint32_t limit, uint32_t *re
 /* Sum of generations: releases so far. O(slots). */
 uint64_t fci_generations(const struct fc_iface *f);
 
-/* A word of T without any hint set: bits of groups that do not exist stay EMPTY. */
+/* A word of T without any hint set, version 0: bits of groups that do not exist stay EMPTY. */
 uint64_t fci_t_none(const struct fc_iface *f, uint32_t i);
 
-/* All hints back to "maybe" (I6). */
+/* All hints back to MAYBE (I6). */
 void fci_hints_reset(struct fc_iface *f);
 
 /* In the child of a fork, alone: all places are free. */

@@ -33,9 +33,11 @@
  * CLAIMED -> BUSY, FREE  by its claimer alone (store), or by the reaper of a dead owner (CAS)
  * BUSY -> DETACHED       by fc_entry_take (CAS): the entry left its thread
  * BUSY, DETACHED -> LENDER, LENDER_DETACHED and back: by housekeeping (CAS): see limit.c
- * BUSY, DETACHED -> FREE, generation + 1: by exactly one of exit, purge, write-off, reaper (CAS)
+ * BUSY, DETACHED -> FREE, generation + 1: by exactly one of exit, purge, reaper (CAS)
+ * BUSY, DETACHED, LENDERs -> CLAIMED -> FREE, generation + 1: a write-off, in two steps: see check.c
  * CLAIMED -> AUX -> FREE by a weighted call: its record names the primary slot: see weight.c
- * CLAIMED -> LENT -> FREE by housekeeping: its record names the slot it stands for: see limit.c
+ * CLAIMED -> LENT -> FREE by housekeeping: its record names the call it stands for, and its owner is
+ *                         that call's: see limit.c
  */
 enum {
 	FCI_FREE = 0, FCI_CLAIMED = 1, FCI_BUSY = 2, FCI_DETACHED = 3,
@@ -76,25 +78,45 @@ static inline int fci_is_detached(uint64_t w)
 #define FCI_GATE_WAITS     (1ull << 40) /* callers may wait for a place */
 #define FCI_GATE_CONTROL   (1ull << 41) /* the context's control word says something */
 #define FCI_GATE_CHAIN     (1ull << 42) /* there are interceptors */
+#define FCI_GATE_GRANTING  (1ull << 47) /* never in the gate: in a granter's copy of it, see fci_undo() */
 #define FCI_GATE_VER_SHIFT 48           /* version: +1 with every new limit */
+#define FCI_GATE_VER       (UINT64_MAX << FCI_GATE_VER_SHIFT)
 #define FCI_GATE_ON_ENTER  (FCI_GATE_OFF | FCI_GATE_DRAIN | FCI_GATE_DRAINING | FCI_GATE_ASLEEP | \
                             FCI_GATE_INJECT | FCI_GATE_CONTROL | FCI_GATE_CHAIN)
 #define FCI_GATE_SWITCHES  (FCI_GATE_OFF | FCI_GATE_DRAINING | FCI_GATE_INJECT | FCI_GATE_CONTROL)
 #define FCI_GATE_ON_FULL   (FCI_GATE_DRY_RUN | FCI_GATE_UNRULED | FCI_GATE_WAITS)
 
-/* Hints, two bits each: zero is "maybe free". Stale in that direction only. */
+/* ---- a word of hints ---------------------------------------------------------------------------
+ *
+ *     63       32 31                 0
+ *     |  version | 16 hints of 2 bits |        zero is "maybe free"; stale in that direction only
+ *
+ * MAYBE -> SUSPECT  by a prober (CAS), version + 1: the word is its own as long as that version stands
+ * SUSPECT -> EMPTY  by the prober whose version it is (CAS)
+ * any -> MAYBE      by anybody (AND), the version stays
+ */
 enum { FCI_MAYBE = 0, FCI_SUSPECT = 2, FCI_EMPTY = 3 };
+#define FCI_HINTS         16u
+#define FCI_HINT_SHIFT(i_) (((i_) & (FCI_HINTS - 1)) * 2)
+#define FCI_HINTS_EMPTY   UINT32_MAX           /* low half: nothing free behind any hint */
+#define FCI_HINT_VER_ONE  ((uint64_t)1 << 32)
 
 #define FCI_GROUPS_MAX  256u
-#define FCI_T_WORDS     (FCI_GROUPS_MAX / 32)
+#define FCI_T_WORDS     (FCI_GROUPS_MAX / FCI_HINTS)
 #define FCI_EXTENTS_MAX 7u
 #define FCI_WRITEOFF_MAX 4096u
+
+/* The table of written-off calls grows by parts of 8, 16, 32 ... elements. */
+#define FCI_WRITEOFF_PARTS     10u
+#define FCI_WRITEOFF_IN(p_)    (8ull << (p_))
+#define FCI_WRITEOFF_FIRST(p_) ((8u << (p_)) - 8)
+_Static_assert(FCI_WRITEOFF_FIRST(FCI_WRITEOFF_PARTS) >= FC_CAP_MAX / 10, "room for the budget of the largest cap");
 
 /* The hot line of an interface. Written: gate by settings; next_check each 10 ms by a refused
  * caller; T around saturation only; sample, sample_refused a few times a second under load. */
 struct fci_gate {
 	FCI_ALIGNED fci_a64 word;
-	fci_a64 t0;             /* T of groups 0 to 31: all ones = nothing free anywhere in them */
+	fci_a64 t0;             /* T of groups 0 to 15: low half all ones = nothing free anywhere in them */
 	fci_a64 next_check;     /* when a refused caller looks at the oldest call again */
 	fci_a64 sample;         /* admissions whose scrambled generation is <= are sampled */
 	fci_a64 sample_refused; /* the same for refusals */
@@ -107,7 +129,7 @@ _Static_assert(sizeof(struct fci_gate) == FCI_CACHELINE, "the gate is one line")
 /* A group of lines, home of the CPUs that share its number. Written by exits of its slots. */
 struct fci_group {
 	FCI_ALIGNED fci_a64 hot;       /* last slot freed here: rank << 32 | slot; 0: none yet */
-	fci_a64 s[FCI_EXTENTS_MAX];    /* hints of the group's 32 parts of lines, per extent */
+	fci_a64 s[FCI_EXTENTS_MAX];    /* hints of the group's 16 parts of lines, per extent */
 };
 _Static_assert(sizeof(struct fci_group) == FCI_CACHELINE, "a group is one line");
 
@@ -136,17 +158,19 @@ _Static_assert(sizeof(struct fci_record) == FCI_CACHELINE, "a record is one line
 #define FCI_FRAME_SEQ(f_)     ((uint32_t)((f_) >> 48))
 #define FCI_REF(slot_, word_) ((uint64_t)(slot_) << 40 | (FCI_GEN(word_) & 0xffffffffffull))
 
-/* A written-off call: it runs, and its place was given to another. key: see check.c. */
+/* A written-off call: it runs, and its place was given to another. key: state, generation of the
+ * element, who writes off: see check.c. The fields mean something as long as the key is the same. */
 struct fci_writeoff {
 	FCI_ALIGNED fci_a64 key;
 	fci_a64 start, who, frame, meta, tag;
-	fci_a64 purger; /* thread that stands between PREP and ACTIVE; 0: not known */
-	fci_a64 word;   /* of the slot, as it was: says whether the call had been moved */
+	fci_a64 slot;
+	fci_a64 word; /* of the slot, as it was: says whether the call had been moved */
 };
+_Static_assert(sizeof(struct fci_writeoff) == FCI_CACHELINE, "an element is one line");
 
 /* A waiting caller: see wait.c. */
 struct fci_waiter {
-	FCI_ALIGNED fci_a64 state; /* ticket, or the granted slot << 16 | owner << 3 | state */
+	FCI_ALIGNED fci_a64 state; /* (ticket, or generation << 32 | slot when granted) << 16 | owner << 3 | state */
 	fci_a32 futex, resv0;
 	fci_a64 since;
 	fci_a64 resv[5];
@@ -168,6 +192,7 @@ struct fci_config {
 	fci_a32 writeoff;         /* budget in force */
 	fci_a32 wait_max, wait_order, max_weight;
 	fci_a32 latency, on_fault, importance, max_cap;
+	fci_a32 writeoff_asked, max_cap_asked; /* as given; 0: they follow the cap */
 	fci_a64 stuck_after_ns, writeoff_after_ns, wait_timeout_ns, check_every_ns;
 };
 #define FCI_CONFIG_UNRULED (1u << 16)
@@ -203,7 +228,7 @@ struct fci_block {
 	FCI_ALIGNED struct fci_extent extent[FCI_EXTENTS_MAX];
 	fci_a32 n_extents;
 	uint32_t group_bits;
-	uint64_t groups, waiters, writeoffs, cap_state; /* offsets */
+	uint64_t groups, waiters, writeoffs[FCI_WRITEOFF_PARTS], cap_state; /* offsets */
 	uint32_t n_waiters, n_writeoffs, t_words, resv;
 	fci_a32 resizing;                 /* 1: somebody adds an extent */
 	char name[FC_NAME_MAX + 1];

@@ -78,13 +78,13 @@ static int leave_parked(struct fc_entry *e, uint64_t meta)
 {
 	struct fc_iface *f = e->iface_;
 	struct ending d = ending_of(e, meta);
-	uint64_t word = FCI_PARKED, was;
+	uint64_t word = FCI_PARKED(fci_me(f)), was;
 
 	memcpy(d.call.cells, e->data_, sizeof(d.call.cells));
-	/* X1: of two exits one wins; it sees the entry as suspend left it. */
+	/* X1: of two exits one wins; it sees the entry as suspend left it. In the child of a fork none does:
+	 * the word is the parent's. */
 	if (!__atomic_compare_exchange_n(&e->word_, &word, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return 0;
-	fci_count(f, FCI_C_UNDONE, UINT64_MAX); /* the release at its suspension was its exit */
 	was = fci_section_enter(fci_thread_self());
 	finish(f, &d);
 	fci_section_leave(&fci_self, was);
@@ -139,7 +139,7 @@ int fci_leave_long(struct fc_entry *e, uint64_t word)
 		__atomic_store_n(&e->word_, 0, __ATOMIC_RELAXED);
 		return 1;
 	}
-	if (word == FCI_PARKED)
+	if (FCI_IS_PARKED(word))
 		return leave_parked(e, meta);
 	d = ending_of(e, meta);
 	if (d.version)
@@ -159,29 +159,37 @@ int fci_leave_long(struct fc_entry *e, uint64_t word)
 	return won ? 1 : fci_leave_late(f, slot, word, d.call.start, meta);
 }
 
-FCI_COLD int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, uint64_t start, uint64_t meta)
+/* The call had been ended by others when its entry wanted to leave: what was written off comes back. Or
+ * this is the child of a fork, where no entry of the parent counts, nor was one held. Returns what an exit
+ * does. */
+static int ended_before(struct fc_iface *f, uint32_t slot, uint64_t word, uint64_t meta)
 {
-	struct ending d = { .call.weight = 1, .call.start = start };
-
-	/* Only the parent's copy of an entry counts; here it was never held. */
-	if (((uint64_t)FCI_OWNER(word) << 3) != fci_me(f)) {
+	if ((uint64_t)FCI_OWNER(word) << 3 != fci_me(f)) {
 		if (!(meta & FCI_E_DETACHED))
 			fci_self.held++;
 		return 0;
-	}
-	/* A plain or measured exit comes here too when housekeeping had lent a place for its call. */
-	if (!(meta & FCI_E_SLOW & ~FCI_E_SAMPLED) && fci_release_call(f, slot, word)) {
-		d.measured = (meta & FCI_E_SAMPLED) != 0;
-		d.call.now = d.measured ? fci_clock_now(&f->fc->clock) : 0;
-		finish(f, &d);
-		return 1;
 	}
 	(void)fci_writeoff_left(f, slot, word);
 	fci_count(f, FCI_C_LATE, 1);
 	return -ESTALE;
 }
 
-int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
+FCI_COLD int fci_leave_late(struct fc_iface *f, uint32_t slot, uint64_t word, uint64_t start, uint64_t meta)
+{
+	struct ending d = { .call.weight = 1, .call.start = start };
+
+	/* A plain or measured exit comes here too when housekeeping had lent a place for its call. */
+	if ((uint64_t)FCI_OWNER(word) << 3 == fci_me(f) && !(meta & FCI_E_SLOW & ~FCI_E_SAMPLED) &&
+	    fci_release_call(f, slot, word)) {
+		d.measured = (meta & FCI_E_SAMPLED) != 0;
+		d.call.now = d.measured ? fci_clock_now(&f->fc->clock) : 0;
+		finish(f, &d);
+		return 1;
+	}
+	return ended_before(f, slot, word, meta);
+}
+
+int fci_abandon_by(struct fc_iface *f, const struct fci_view *v, uint64_t now, fci_end_fn end, void *arg)
 {
 	struct ending d = { .call.weight = FCI_META_WEIGHT(v->meta), .version = FCI_META_VER(v->meta) };
 	uint32_t aux[FC_WEIGHT_MAX], n_aux = 0, ignored;
@@ -195,7 +203,7 @@ int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 	if (d.call.weight > 1)
 		n_aux = fci_weight_list(f, v->slot, v->word, aux, &ignored);
 	was = fci_section_enter(fci_thread_self());
-	won = fci_release_call(f, v->slot, v->word);
+	won = end(f, v, arg);
 	if (won) {
 		fci_weight_free(f, aux, n_aux, v->slot, v->word);
 		/* N3: a statistic. */
@@ -204,6 +212,17 @@ int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 	}
 	fci_section_leave(&fci_self, was);
 	return won;
+}
+
+static int release_viewed(struct fc_iface *f, const struct fci_view *v, void *arg)
+{
+	(void)arg;
+	return fci_release_call(f, v->slot, v->word);
+}
+
+int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
+{
+	return fci_abandon_by(f, v, now, release_viewed, NULL);
 }
 
 FCI_NOINLINE int fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now)
@@ -235,7 +254,7 @@ void fc_entry_take(struct fc_entry *to, struct fc_entry *from)
 	*to = *from;
 	w = from->word_;
 	from->word_ = 0;
-	if (!w || w == FCI_UNTRACKED || w == FCI_PARKED || (to->meta_ & (FCI_E_DETACHED | FCI_E_ASYNC)))
+	if (!w || w == FCI_UNTRACKED || FCI_IS_PARKED(w) || (to->meta_ & (FCI_E_DETACHED | FCI_E_ASYNC)))
 		return;
 	fci_self.held--;
 	/* X2: DETACHED is a state of the word, so that the old copy of the entry matches no more.
@@ -248,6 +267,7 @@ void fc_entry_take(struct fc_entry *to, struct fc_entry *from)
 			break;
 		if (expected != FCI_WITH_STATE(w, FCI_LENDER)) {
 			to->word_ = 0;
+			(void)ended_before(to->iface_, to->slot_, w, to->meta_);
 			return;
 		}
 		w = expected;
@@ -262,7 +282,7 @@ int fc_entry_suspend(struct fc_entry *e)
 	uint64_t word, meta;
 	struct fc_iface *f;
 
-	if (!e || !e->word_ || e->word_ == FCI_UNTRACKED || e->word_ == FCI_PARKED || (e->meta_ & FCI_E_ASYNC))
+	if (!e || !e->word_ || e->word_ == FCI_UNTRACKED || FCI_IS_PARKED(e->word_) || (e->meta_ & FCI_E_ASYNC))
 		return -EINVAL;
 	f = e->iface_;
 	word = e->word_;
@@ -276,12 +296,12 @@ int fc_entry_suspend(struct fc_entry *e)
 	if (!fci_release_call(f, e->slot_, word)) {
 		fci_iface_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, -1);
 		e->word_ = 0;
+		(void)ended_before(f, e->slot_, word, meta);
 		return -ESTALE;
 	}
 	fci_weight_free(f, aux, n_aux, e->slot_, word);
-	fci_count(f, FCI_C_UNDONE, 1); /* its release was no exit */
 	e->slot_ = weight;
 	e->meta_ = (e->meta_ & 0xffffffffu) | FCI_E_PARKED; /* the guard does not stand there any more */
-	e->word_ = FCI_PARKED;
+	e->word_ = FCI_PARKED(fci_me(f));
 	return 0;
 }

@@ -22,6 +22,10 @@ int fci_enter_claimed(struct fc_entry *e, struct fc_iface *f, struct fc_site *si
  * FC_OUTCOME_ABANDONED. 1 when this caller won. */
 int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now);
 
+/* The same, with the slot given back by `end`, which returns 1 when it was this caller that ended the call. */
+typedef int (*fci_end_fn)(struct fc_iface *f, const struct fci_view *v, void *arg);
+int fci_abandon_by(struct fc_iface *f, const struct fci_view *v, uint64_t now, fci_end_fn end, void *arg);
+
 /* Handles of call sites. names.c */
 struct fc_iface *fci_site_iface(struct fc_site *site, const char *name, int literal);
 struct fc_iface *fci_site_iface_fn(struct fc_site *site, const char *module);

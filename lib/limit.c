@@ -5,6 +5,7 @@
 #include "limit.h"
 
 #define REF_SLOT(tag_) ((uint32_t)((tag_) >> 40))
+#define OWNER_MASK     ((uint64_t)FCI_OWNER_MAX << 3)
 
 uint64_t fci_gate_set(struct fc_iface *f, uint64_t set, uint64_t clear)
 {
@@ -18,25 +19,48 @@ uint64_t fci_gate_set(struct fc_iface *f, uint64_t set, uint64_t clear)
 	return g;
 }
 
+/* `g` with another limit. DRAIN when it is raised, too: loans may be of no use any more. */
+static uint64_t with_limit(uint64_t g, uint32_t limit)
+{
+	uint64_t next = ((g & ~(uint64_t)UINT32_MAX) | limit) + ((uint64_t)1 << FCI_GATE_VER_SHIFT);
+
+	return limit != FCI_GATE_LIMIT(g) ? next | FCI_GATE_DRAIN : next;
+}
+
+/* What is owed after the limit has changed. */
+static void limit_changed(struct fc_iface *f, uint32_t before, uint32_t limit)
+{
+	FC_TEST_POINT("limit");
+	if (limit > before)
+		fci_hints_reset(f); /* the new ranks may be free */
+	(void)fci_limit_tick(f);
+	if (limit > before)
+		fci_offer(f);
+}
+
 void fci_limit_change(struct fc_iface *f, uint32_t limit)
 {
 	/* N1: re-checked by the CAS. */
-	uint64_t g = atomic_load_explicit(&f->gate->word, FCI_RLX), next;
+	uint64_t g = atomic_load_explicit(&f->gate->word, FCI_RLX);
 
-	/* DRAIN when it is raised, too: loans may be of no use any more. */
-	do {
-		next = (g & ~(uint64_t)UINT32_MAX) | limit;
-		next += (uint64_t)1 << FCI_GATE_VER_SHIFT;
-		if (limit != FCI_GATE_LIMIT(g))
-			next |= FCI_GATE_DRAIN;
-		/* X3 -> A2 of inflight.h. */
-	} while (!atomic_compare_exchange_weak_explicit(&f->gate->word, &g, next, FCI_SC, FCI_RLX));
-	FC_TEST_POINT("limit");
-	if (limit > FCI_GATE_LIMIT(g))
-		fci_hints_reset(f); /* the new ranks may be free */
-	(void)fci_limit_tick(f);
-	if (limit > FCI_GATE_LIMIT(g))
-		fci_offer(f);
+	/* X3 -> A2 of inflight.h. Fails only when another setting went in: lock-free. */
+	while (!atomic_compare_exchange_weak_explicit(&f->gate->word, &g, with_limit(g, limit), FCI_SC, FCI_RLX))
+		;
+	limit_changed(f, FCI_GATE_LIMIT(g), limit);
+}
+
+int fci_limit_change_from(struct fc_iface *f, uint64_t gate, uint32_t limit)
+{
+	/* N1: re-checked by the CAS. */
+	uint64_t g = atomic_load_explicit(&f->gate->word, FCI_RLX);
+
+	while (((g ^ gate) & (FCI_GATE_VER | FCI_GATE_UNRULED)) == 0)
+		/* X3 -> A2 of inflight.h. Fails only when another setting went in: lock-free. */
+		if (atomic_compare_exchange_weak_explicit(&f->gate->word, &g, with_limit(g, limit), FCI_SC, FCI_RLX)) {
+			limit_changed(f, FCI_GATE_LIMIT(g), limit);
+			return 0;
+		}
+	return -EAGAIN;
 }
 
 /* One at a time makes loans, takes them back, and ends DRAIN: so a loan half made is not taken for one
@@ -73,18 +97,24 @@ void fci_drain_clear(struct fc_iface *f, uint64_t gate)
 
 int fci_claim_counted(struct fc_iface *f, uint64_t gate, struct fci_claim *c)
 {
-	uint32_t inside, over;
+	uint32_t inside, over, changed;
+	uint64_t now;
 	int rc = fci_claim(f, fci_cpu_hint(fci_thread_self()), gate, c);
 
 	if (fci_likely(rc != FCI_GOT || !(gate & FCI_GATE_DRAIN)))
 		return rc;
 	inside = fci_inside_count(f, FCI_GATE_LIMIT(gate), &over);
-	if (inside > FCI_GATE_LIMIT(gate)) {
-		fci_unclaim(f, c);
-		return FCI_FULL;
+	FC_TEST_POINT("counted");
+	/* A2 -> X3: the count was made under one gate, or it says nothing of the limit in force. */
+	now = atomic_load_explicit(&f->gate->word, FCI_SC);
+	changed = ((now ^ gate) & (UINT32_MAX | FCI_GATE_DRAIN | FCI_GATE_VER)) != 0;
+	if (changed || inside > FCI_GATE_LIMIT(gate)) {
+		fci_undo(f, c, gate);
+		/* A granter looks again: somebody else may have counted what was just given back. */
+		return changed || (gate & FCI_GATE_GRANTING) ? FCI_CHANGED : FCI_FULL;
 	}
 	if (over == 0)
-		fci_drain_clear(f, gate);
+		fci_drain_clear(f, now);
 	return FCI_GOT;
 }
 
@@ -113,13 +143,16 @@ static uint32_t find_lent(const struct fc_iface *f, uint32_t slot, uint64_t w, u
 /* Release a slot that is no call's own. Once LENT is published others may free it too: a CAS. */
 static void free_aux_word(struct fc_iface *f, uint32_t slot, uint64_t w)
 {
-	if (fci_release(f, slot, w))
-		/* N2: a statistic: releases that were no exits. */
-		atomic_fetch_add_explicit(&f->block->rare.aux, 1, FCI_RLX);
+	fci_a64 *n = &f->block->rare.aux;
+
+	/* N2: a statistic: releases that were no exits. Before the release, which publishes it: stats.c. */
+	atomic_fetch_add_explicit(n, 1, FCI_RLX);
+	if (!fci_release(f, slot, w))
+		atomic_fetch_sub_explicit(n, 1, FCI_RLX);
 }
 
 /* Free the slot that was lent for a call. */
-static void free_lent(struct fc_iface *f, uint32_t slot, uint64_t w)
+void fci_loan_free(struct fc_iface *f, uint32_t slot, uint64_t w)
 {
 	uint64_t lent;
 	uint32_t s = find_lent(f, slot, w, &lent);
@@ -140,7 +173,7 @@ int fci_release_call(struct fc_iface *f, uint32_t slot, uint64_t w)
 	while (now == w || now == lender) {
 		if (fci_likely(fci_release(f, slot, now))) {
 			if (now == lender)
-				free_lent(f, slot, w);
+				fci_loan_free(f, slot, w);
 			return 1;
 		}
 		/* N5: re-checked by the CAS. */
@@ -157,7 +190,7 @@ static void unlend(struct fc_iface *f, uint32_t slot, uint64_t w)
 	FC_TEST_POINT("unlend");
 	/* X1: fails when the call has left: then its exit frees what was lent. SC as all words. */
 	if (atomic_compare_exchange_strong_explicit(fci_word(f, slot), &w, plain, FCI_SC, FCI_RLX))
-		free_lent(f, slot, w);
+		fci_loan_free(f, slot, w);
 }
 
 /* Lend a free slot to the call in `slot`. */
@@ -171,8 +204,9 @@ static void lend_to(struct fc_iface *f, uint32_t slot, uint64_t w, uint64_t gate
 		return;
 	/* N3: R1 publishes it. */
 	atomic_store_explicit(&fci_record(f, c.slot)->tag, FCI_REF(slot, w), FCI_RLX);
-	/* R1 -> A1: the record names the call before the word says LENT. */
-	lent = c.word | fci_me(f) | FCI_LENT;
+	/* R1 -> A1: the record names the call before the word says LENT. The owner is the call's: a reaper
+	 * of its process finds both. */
+	lent = c.word | (w & OWNER_MASK) | FCI_LENT;
 	atomic_store_explicit(fci_word(f, c.slot), lent, FCI_SC);
 	FC_TEST_POINT("lent");
 	/* X1: SC as all words. */

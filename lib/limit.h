@@ -20,8 +20,13 @@
 
 #include "inflight.h"
 
-/* Put a new limit in force; lowering sets DRAIN if calls are inside over it. Lock-free. */
+/* Put a new limit in force; it sets DRAIN, which ends when no call is inside over it. The version rises
+ * even if the limit stays: who decided on one before that finds it out. Lock-free. */
 void fci_limit_change(struct fc_iface *f, uint32_t limit);
+
+/* The same for who decided by `gate`. 0; -EAGAIN: somebody has put a limit in force since, or has given
+ * it a cap or taken that: nothing is changed. */
+int fci_limit_change_from(struct fc_iface *f, uint64_t gate, uint32_t limit);
 
 /* Set and clear flags of the gate. Returns the word before. */
 uint64_t fci_gate_set(struct fc_iface *f, uint64_t set, uint64_t clear);
@@ -29,10 +34,13 @@ uint64_t fci_gate_set(struct fc_iface *f, uint64_t set, uint64_t clear);
 /* Nobody is over the limit of `gate` as just counted: end DRAIN if it is still the same gate. */
 void fci_drain_clear(struct fc_iface *f, uint64_t gate);
 
-/* fci_claim(), and while draining the count that it needs. */
+/* fci_claim(), and while draining the count that it needs, between two looks at the same gate. */
 int fci_claim_counted(struct fc_iface *f, uint64_t gate, struct fci_claim *c);
 
 /* Housekeeping: clear DRAIN, or lend for calls that keep it. Returns 1 while draining. */
 int fci_limit_tick(struct fc_iface *f);
+
+/* The call in `slot` with word `w` is no more: free what was lent for it, if anything was. O(slots). */
+void fci_loan_free(struct fc_iface *f, uint32_t slot, uint64_t w);
 
 #endif /* FCI_LIMIT_H */

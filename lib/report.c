@@ -69,7 +69,7 @@ static int anchor_of(const struct fc_iface *f, const struct fci_view *v, const s
 
 	*ret_gone = 1;
 	if (fci_task_read_memory(addr, &e, sizeof(e)) != (ssize_t)sizeof(e) || e.slot_ != v->slot || e.iface_ != f ||
-	    e.word_ == 0 || e.word_ >= FCI_PARKED || !fci_same_call(e.word_, v->word))
+	    e.word_ == 0 || e.word_ >= FCI_PARKED_FIRST || !fci_same_call(e.word_, v->word))
 		return 0;
 	*ret_gone = 0;
 	sp = addr - FCI_E_SP(e.meta_);

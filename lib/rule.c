@@ -15,14 +15,24 @@
 
 #define SHARED_MAX 1024u /* names of what belongs to the context */
 
-struct fci_state *fci_state_get(struct fc_iface *f, const struct fc_interceptor *ic, const char *name, int *ret_error)
+static struct fci_state *find_state(struct fc_iface *f, const struct fc_interceptor *ic, const char *name, uint32_t *ret_n)
 {
 	struct fci_state *st;
-	uint32_t n = 0;
 
-	for (st = f->states; st; st = st->next, n++)
+	*ret_n = 0;
+	for (st = f->states; st; st = st->next, ++*ret_n)
 		if (st->ic == ic && !strcmp(st->name, name))
-			return st;
+			break;
+	return st;
+}
+
+struct fci_state *fci_state_get(struct fc_iface *f, const struct fc_interceptor *ic, const char *name, int *ret_error)
+{
+	uint32_t n;
+	struct fci_state *st = find_state(f, ic, name, &n);
+
+	if (st)
+		return st;
 	*ret_error = -ENOSPC;
 	if (n >= (f->pass_through ? SHARED_MAX : FCI_STATES_MAX))
 		return NULL;
@@ -123,6 +133,32 @@ void *fc_shared(struct fc *fc, const char *name, uint64_t bytes, int *ret_first)
 	return p;
 }
 
+void *fc_shared_find(struct fc *fc, const char *name)
+{
+	struct fci_state *st;
+	uint32_t n;
+
+	if (!fci_fc_ok(fc) || !name)
+		return NULL;
+	pthread_mutex_lock(&fc->setup);
+	st = find_state(fc->pass, NULL, name, &n);
+	pthread_mutex_unlock(&fc->setup);
+	return st ? st->memory : NULL;
+}
+
+void fc_log(struct fc *fc, int level, const char *format, ...)
+{
+	char text[256];
+	va_list ap;
+
+	if (!fci_fc_ok(fc))
+		return;
+	va_start(ap, format);
+	vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	fci_log(fc, level, "%s", text);
+}
+
 void fc_iface_log(struct fc_iface *f, const char *rule, const char *format, ...)
 {
 	char text[256];
@@ -138,7 +174,7 @@ void fc_iface_log(struct fc_iface *f, const char *rule, const char *format, ...)
 
 #define REGISTERED_MAX 64
 
-static const struct fc_interceptor *const own[] = { &fc_interceptor_cap };
+static const struct fc_interceptor *const own[] = { &fc_interceptor_cap, &fc_interceptor_isolate, &fc_interceptor_priority, &fc_interceptor_rate };
 static const struct fc_interceptor *registered[REGISTERED_MAX];
 static uint32_t n_registered;
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;

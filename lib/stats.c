@@ -23,12 +23,22 @@ static uint32_t get32(const fci_a32 *a)
 	return atomic_load_explicit(a, FCI_RLX);
 }
 
-/* Calls that were admitted and have left: releases, less those that were none. */
-static uint64_t left(const struct fc_iface *f)
+/*
+ * Calls admitted and calls that have left are sums whose parts move one after the other. What lowers a
+ * sum is counted before what raises it, and read after that (fci_generations acquires), so a sum may be
+ * short for a moment but is never too high:
+ *     releases that are no call's  AUX and loans, calls that interceptors refused: before the release
+ *     suspended calls              before the release; they have not left
+ *     resumed calls                before they are inside again; they were admitted once
+ */
+static uint64_t no_calls(const struct fc_iface *f)
 {
-	uint64_t gens = fci_generations(f), none = fci_counted(f, FCI_C_UNDONE) + get64(&f->block->rare.aux);
+	return fci_counted(f, FCI_C_UNDONE) + get64(&f->block->rare.aux);
+}
 
-	return gens > none ? gens - none : 0;
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
 }
 
 /* Calls inside: entries, not places. */
@@ -37,8 +47,8 @@ static uint32_t calls_inside(const struct fc_iface *f)
 	uint32_t n = 0, slots = fci_slots(f);
 
 	for (uint32_t s = 0; s < slots; s++)
-		/* N1: as get64. */
-		n += (uint32_t)fci_is_call(atomic_load_explicit(fci_word(f, s), FCI_RLX));
+		/* A2 -> R3 (admit_resumed, enter.c): see above. */
+		n += (uint32_t)fci_is_call(atomic_load_explicit(fci_word(f, s), FCI_ACQ));
 	return n;
 }
 
@@ -48,11 +58,27 @@ static uint32_t parked(const struct fc_iface *f)
 	uint32_t n = 0;
 
 	for (int i = 0; i < 8; i++)
-		n += get32(&f->parked[i]);
+		/* A1 -> X1 of iface.h: a resume that is seen here has been counted. */
+		n += atomic_load_explicit(&f->parked[i], FCI_ACQ);
 	return n;
 }
 
-/* A sum whose parts move one after the other; what was shown once is not taken back. */
+/* Calls that were admitted and have left. */
+static uint64_t left(const struct fc_iface *f)
+{
+	uint64_t gens = fci_generations(f), waiting = parked(f);
+
+	return less(gens, no_calls(f) + waiting);
+}
+
+static uint64_t admitted(const struct fc_iface *f)
+{
+	uint64_t gens = fci_generations(f), inside = calls_inside(f);
+
+	return less(gens + inside, no_calls(f));
+}
+
+/* What was shown once is not taken back. */
 static uint64_t never_less(fci_a64 *shown, uint64_t now)
 {
 	uint64_t old = get64(shown);
@@ -114,10 +140,7 @@ int fc_iface_stats(const struct fc_iface *f, struct fc_stats *ret)
 	gone = left(f);
 	numbers(f, &s, gate);
 	outcomes(f, &s, gone);
-	s.admitted = gone + calls_inside(f) + parked(f);
-	/* While its parts move the sum may be one too high: that must not stay. */
-	if (s.admitted == left(f) + calls_inside(f) + parked(f))
-		s.admitted = never_less(&f->block->rare.admitted_shown, s.admitted);
+	s.admitted = never_less(&f->block->rare.admitted_shown, admitted(f));
 	for (uint32_t i = 0; i < FC_STATS_REASONS; i++)
 		s.refused[i] = fci_counted(f, i);
 	s.would_refuse = fci_counted(f, FCI_C_WOULD_REFUSE);
@@ -160,11 +183,13 @@ uint64_t fc_iface_bytes(uint32_t cap, uint32_t ncpus, uint64_t *ret_touched)
 	while (groups < ncpus && groups * 2 <= cap && groups < FCI_GROUPS_MAX)
 		groups *= 2;
 	slots = (cap + 8 * groups - 1) / (8 * groups) * (8 * groups);
+	for (uint32_t p = 0; FCI_WRITEOFF_FIRST(p) < cap / 10; p++)
+		fixed += FCI_WRITEOFF_IN(p) * sizeof(struct fci_writeoff);
 	/* One CPU touches the block, its group, a line of words, a record and its row of counters. */
 	if (ret_touched)
 		*ret_touched = fixed + 3 * FCI_CACHELINE + sizeof(struct fci_counters) + sizeof(struct fc_iface);
 	return fixed + groups * sizeof(struct fci_group) + slots * (sizeof(uint64_t) + sizeof(struct fci_record)) +
-	       cap / 10 * sizeof(struct fci_writeoff) + (uint64_t)(ncpus + 1) * sizeof(struct fci_counters) + sizeof(struct fc_iface);
+	       (uint64_t)(ncpus + 1) * sizeof(struct fci_counters) + sizeof(struct fc_iface);
 }
 
 /* ---- for interceptors -------------------------------------------------------------------------- */
@@ -176,17 +201,21 @@ uint32_t fc_limit_get(const struct fc_iface *f)
 
 int fc_limit_set(struct fc_iface *f, uint32_t limit)
 {
-	uint64_t most;
+	uint64_t most, gate;
 	int rc = 0;
 
-	if (!fci_iface_real(f) || fci_iface_cap(f) == FC_UNLIMITED)
+	if (!fci_iface_real(f))
+		return -EINVAL;
+	/* A2 -> X3 (fci_gate_set): before all that is decided here. */
+	gate = atomic_load_explicit(&f->gate->word, FCI_SC);
+	if (fci_iface_cap(f) == FC_UNLIMITED)
 		return -EINVAL;
 	most = (uint64_t)4 * fci_iface_cap(f);
 	limit = limit < most ? limit : (uint32_t)most;
 	if (limit > fci_slots(f))
 		rc = fci_extents_grow(f, limit);
-	if (rc == 0 && limit != fc_limit_get(f))
-		fci_limit_change(f, limit);
+	if (rc == 0 && limit != FCI_GATE_LIMIT(gate))
+		rc = fci_limit_change_from(f, gate, limit);
 	return rc;
 }
 

@@ -104,7 +104,7 @@ int fc_entry_decision(const struct fc_entry *e, struct fc_decision *ret)
 		d.observed = e->start_;
 		d.limit = e->data_[0];
 		d.retry_after_ns = e->data_[1];
-		if (e->word_ == FCI_PARKED) { /* its own words are kept for what interceptors took */
+		if (FCI_IS_PARKED(e->word_)) { /* its own words are kept for what interceptors took */
 			d.rule = e->verdict_ == FC_REFUSED_DRAINING ? "drain" : "cap";
 			d.observed = d.limit = fc_limit_get(e->iface_);
 			/* N1: advice. */
@@ -137,7 +137,7 @@ uint64_t fc_entry_deadline_left(const struct fc_entry *e)
 {
 	uint64_t now;
 
-	if (!e || !e->word_ || e->word_ == FCI_PARKED || !(e->meta_ & FCI_E_DEADLINE))
+	if (!e || !e->word_ || FCI_IS_PARKED(e->word_) || !(e->meta_ & FCI_E_DEADLINE))
 		return FC_NEVER_NS;
 	now = fci_clock_now(&e->iface_->fc->clock);
 	return now < e->data_[2] ? e->data_[2] - now : 0;

@@ -44,7 +44,7 @@ uint64_t fci_stuck_tick(struct fc_iface *f, uint64_t now);
  * when nothing is under way. */
 uint64_t fci_stuck_step(struct fc *fc, uint64_t now, uint64_t until_ns);
 
-/* dump.c: calls that nobody can end (all: every call inside), by call site, to fd or (-1) the log.
+/* leaks.c: calls that nobody can end (all: every call inside), by call site, to fd or (-1) the log.
  * Returns their number. */
 int fci_leaks_report(struct fc *fc, int fd, int all);
 

@@ -21,6 +21,7 @@
 #include "wait.h"
 
 #define BUDGET_NS      FC_MS(1)
+#define LOOK_NS        100u       /* to see that an interface sleeps: two lines of memory */
 #define PERIOD_NS      FC_MS(250) /* between looks at an interface in use */
 #define DRAIN_NS       FC_MS(10)  /* while a limit is being lowered */
 #define SAMPLES_PER_S  1000u
@@ -149,7 +150,7 @@ static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 	(void)fci_purge_stale(f, now);
 	fci_writeoff_tick(f, now);
 	next = fci_limit_tick(f) ? now + DRAIN_NS : now + PERIOD_NS;
-	fci_offer(f);
+	fci_wait_tick(f);
 	one = fci_stuck_tick(f, now);
 	next = one < next ? one : next;
 	one = fci_chain_tick(f, now);
@@ -174,14 +175,6 @@ static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 
 /* ---- the context ------------------------------------------------------------------------------- */
 
-static void all_due(struct fc *fc)
-{
-	struct fc_iface *f;
-
-	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
-		f->tick_at = 0;
-}
-
 /* Sample, when it is time. 0: health has just turned bad, and limits that were raised go back at once: all
  * interfaces are due again. N4: only the ticking thread writes the word. */
 static int tick_health(struct fc *fc, uint64_t now)
@@ -198,7 +191,6 @@ static int tick_health(struct fc *fc, uint64_t now)
 	atomic_store_explicit(&fc->head->health, word, FCI_RLX);
 	if ((old & FC_HEALTH_GOOD) && !(word & FC_HEALTH_GOOD)) {
 		fci_note(fc, NULL, FC_EVENT_HEALTH_BAD, word, 0);
-		all_due(fc);
 		turned = 1;
 	} else if (!(old & FC_HEALTH_GOOD) && (word & FC_HEALTH_GOOD) && !(old & FC_HEALTH_UNKNOWN))
 		fci_note(fc, NULL, FC_EVENT_HEALTH_GOOD, word, 0);
@@ -208,54 +200,64 @@ static int tick_health(struct fc *fc, uint64_t now)
 
 static int asleep(const struct fc_iface *f)
 {
-	/* A1 -> X1 (fci_iface_wake): SC, see go_idle. */
+	/* A1 -> X1 (fci_iface_wake): SC, see begin_pass. */
 	return (atomic_load_explicit(&f->gate->word, FCI_SC) & FCI_GATE_ASLEEP) != 0;
 }
 
-/* All interfaces that are awake and due, from where the last tick ran out of budget. */
-static uint64_t tick_ifaces(struct fc *fc, uint64_t now, uint64_t until)
+/*
+ * A pass looks at every interface, and may take several ticks. If it finds all asleep, housekeeping may
+ * sleep, too. SC on both sides: a first call clears its interface's flag and then takes `idle`; we set
+ * `idle`, then look at the flags. So a call that a look has missed finds `idle` and wakes us.
+ */
+static void begin_pass(struct fc *fc, int all)
 {
-	uint32_t n = 0, start = fc->tick_cursor;
-	uint64_t next = FC_NEVER_NS;
-	struct fc_iface *f;
-
-	while (fc_iface_at(fc, n))
-		n++;
-	for (uint32_t k = 0; k < n; k++) {
-		f = fc_iface_at(fc, (start + k) % n);
-		if (asleep(f)) {
-			f->tick_at = 0;
-			continue;
-		}
-		/* Never asked for later than a period: further off, the clock was set back. */
-		if (f->tick_at <= now || f->tick_at > now + PERIOD_NS) {
-			f->tick_at = tick_iface(f, now);
-			if (fci_clock_os(CLOCK_MONOTONIC) > until) {
-				fc->tick_cursor = (start + k + 1) % n;
-				return now;
-			}
-		}
-		next = f->tick_at < next ? f->tick_at : next;
-	}
-	return next;
-}
-
-/* Everybody is asleep: say so, then look once more. SC on both sides: a first call clears its
- * interface's flag and then takes `idle`; we set `idle` and then look at the flags. */
-static uint64_t go_idle(struct fc *fc, uint64_t next)
-{
-	struct fc_iface *f;
-
-	if (next != FC_NEVER_NS)
-		return next;
+	/* A2 -> R1 of iface.c: the handles are complete. */
+	fc->tick_left = atomic_load_explicit(&fc->n_ifaces, FCI_ACQ);
+	fc->tick_next = FC_NEVER_NS;
+	fc->tick_all = all;
 	/* X1 -> X1 (fci_iface_wake). */
 	atomic_store_explicit(&fc->idle, 1, FCI_SC);
-	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
-		if (!asleep(f)) {
-			atomic_store_explicit(&fc->idle, 0, FCI_SC);
-			return fci_clock_now(&fc->clock);
-		}
-	return FC_NEVER_NS;
+}
+
+/* One interface. 1: it was awake and due. */
+static int look_at(struct fc *fc, struct fc_iface *f, uint64_t now)
+{
+	int due;
+
+	if (asleep(f)) {
+		if (f->tick_at)
+			f->tick_at = 0;
+		return 0;
+	}
+	/* Never asked for later than a period: further off, the clock was set back. */
+	due = fc->tick_all || f->tick_at <= now || f->tick_at > now + PERIOD_NS;
+	if (due)
+		f->tick_at = tick_iface(f, now);
+	if (f->tick_at < fc->tick_next)
+		fc->tick_next = f->tick_at;
+	return due;
+}
+
+/* On with the pass, as far as the budget goes: when to go on, `now`, or when the next pass is due. */
+static uint64_t tick_ifaces(struct fc *fc, uint64_t now, uint64_t until, uint64_t *looks)
+{
+	while (fc->tick_left && *looks) {
+		/* N4: it only grows. */
+		uint32_t n = atomic_load_explicit(&fc->n_ifaces, FCI_RLX), i = fc->tick_cursor % n;
+
+		fc->tick_cursor = i + 1;
+		fc->tick_left--;
+		--*looks;
+		if (look_at(fc, fc_iface_at(fc, i), now) && fci_clock_os(CLOCK_MONOTONIC) > until)
+			break;
+	}
+	if (fc->tick_left)
+		return now;
+	fc->tick_all = 0;
+	if (fc->tick_next != FC_NEVER_NS)
+		/* X1 -> X1 (fci_iface_wake): awake. */
+		atomic_store_explicit(&fc->idle, 0, FCI_SC);
+	return fc->tick_next;
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -265,15 +267,19 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 static uint64_t tick(struct fc *fc, uint64_t budget)
 {
-	uint64_t until = fci_clock_os(CLOCK_MONOTONIC) + budget, now, next, ppm;
+	uint64_t until = fci_clock_os(CLOCK_MONOTONIC) + budget, looks = budget / LOOK_NS + 1, now, next, ppm;
 
 	ppm = fci_clock_calibrate(&fc->clock);
 	if (ppm)
 		fci_note(fc, NULL, FC_EVENT_CLOCK, ppm, 0);
 	now = fci_clock_now(&fc->clock);
-	next = tick_ifaces(fc, now, until);
-	if (next != FC_NEVER_NS && !tick_health(fc, now)) /* sampling rests while no calls come */
-		next = tick_ifaces(fc, now, until);
+	if (!fc->tick_left)
+		begin_pass(fc, 0);
+	next = tick_ifaces(fc, now, until, &looks);
+	if (next != FC_NEVER_NS && !tick_health(fc, now)) { /* sampling rests while no calls come */
+		begin_pass(fc, 1);
+		next = tick_ifaces(fc, now, until, &looks);
+	}
 	if (next != FC_NEVER_NS)
 		next = earlier(next, fc->health_at);
 	next = earlier(next, fci_stuck_step(fc, now, until));
@@ -283,7 +289,7 @@ static uint64_t tick(struct fc *fc, uint64_t budget)
 		pthread_mutex_unlock(&fc->setup);
 	}
 	fci_events_tell(fc, now);
-	return go_idle(fc, next);
+	return next;
 }
 
 uint64_t fc_tick(struct fc *fc, uint64_t budget_ns)
@@ -296,8 +302,6 @@ uint64_t fc_tick(struct fc *fc, uint64_t budget_ns)
 		return fci_clock_now(&fc->clock) + FC_MS(1);
 	if (fc->tick_fd >= 0 && !fc->thread_runs)
 		(void)!read(fc->tick_fd, &count, sizeof(count));
-	/* X1 -> X1 (fci_iface_wake): awake. */
-	atomic_store_explicit(&fc->idle, 0, FCI_SC);
 	next = tick(fc, budget_ns ? budget_ns : BUDGET_NS);
 	/* N5: statistics; says that somebody ticks. */
 	atomic_fetch_add_explicit(&fc->ticks, 1, FCI_RLX);

@@ -10,7 +10,10 @@
 
 #define W_OWNER(s_)  ((uint64_t)((s_) & 0xfff8)) /* in place, as in slot words */
 #define W_TICKET(s_) ((s_) >> 16)
-#define W_SLOT(s_)   ((uint32_t)((s_) >> 16)) /* in place of the ticket, when granted */
+/* In place of the ticket, when granted: the place, and the low bits of its generation. */
+#define W_SLOT(s_)   ((uint32_t)((s_) >> 16))
+#define W_GEN(s_)    ((s_) >> 48)
+#define W_GRANTED(claim_, s_) (FCI_GEN((claim_)->word) << 48 | (uint64_t)(claim_)->slot << 16 | W_OWNER(s_) | FCI_W_GRANTED)
 #define W_ASYNC      (1u << 31) /* in futex: an event loop waits, not a thread */
 #define VIRTUAL_SLICE_NS 1000000u
 
@@ -46,6 +49,21 @@ static void wake(struct fc_iface *f, struct fci_waiter *n)
 		syscall(SYS_futex, &n->futex, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
+/* The node is complete: its turn may come from now on. */
+static void publish(struct fc_iface *f, struct fci_waiter *n)
+{
+	/* N3: only the order of tickets counts. */
+	uint64_t ticket = atomic_fetch_add_explicit(&f->block->rare.tickets, 1, FCI_RLX) + 1;
+
+	/* R1 -> A2 (whose_turn): the node is complete. SC with X5. */
+	atomic_store_explicit(&n->state, ticket << 16 | fci_me(f) | FCI_W_WAITING, FCI_SC);
+	FC_TEST_POINT("waiting");
+	/* X5 -> A6 of inflight.h: a release after this sees it; one before it is seen by the
+	 * waiter's own try, which follows. SC: store buffering between (release, look at the
+	 * gate) and (set the gate, look for a place). */
+	fci_gate_set(f, FCI_GATE_WAITERS, 0);
+}
+
 int fci_wait_begin(struct fc_iface *f, uint64_t now, int async)
 {
 	uint32_t max = nodes_of(f);
@@ -53,7 +71,7 @@ int fci_wait_begin(struct fc_iface *f, uint64_t now, int async)
 	for (uint32_t i = 0; i < max; i++) {
 		struct fci_waiter *n = node_at(f, i);
 		/* N2: re-checked by the CAS. */
-		uint64_t s = atomic_load_explicit(&n->state, FCI_RLX), ticket;
+		uint64_t s = atomic_load_explicit(&n->state, FCI_RLX);
 
 		if (FCI_W_STATE(s) != FCI_W_FREE)
 			continue;
@@ -61,27 +79,37 @@ int fci_wait_begin(struct fc_iface *f, uint64_t now, int async)
 		if (!atomic_compare_exchange_strong_explicit(&n->state, &s, (s & ~(uint64_t)0xffff) | fci_me(f) | FCI_W_SETUP,
 		                                             FCI_AR, FCI_RLX))
 			continue;
-		ticket = atomic_fetch_add_explicit(&f->block->rare.tickets, 1, FCI_RLX) + 1; /* N3: only the order of tickets counts */
+		/* N3: R1 publishes them. */
 		atomic_store_explicit(&n->since, now, FCI_RLX);
 		atomic_store_explicit(&n->futex, async ? W_ASYNC : 0, FCI_RLX);
-		/* R1 -> A2 (fci_grant): the node is complete. */
-		atomic_store_explicit(&n->state, ticket << 16 | fci_me(f) | FCI_W_WAITING, FCI_SC);
-		FC_TEST_POINT("waiting");
-		/* X5 -> A6 of inflight.h: a release after this sees it; one before it is seen by the
-		 * waiter's own try, which follows. SC: store buffering between (release, look at the
-		 * gate) and (set the gate, look for a place). */
-		fci_gate_set(f, FCI_GATE_WAITERS, 0);
+		publish(f, n);
 		return (int)i;
 	}
 	return -1;
 }
 
-/* The place is in the state, and what its word was before is that word without its low bits. */
-static void take_grant(struct fc_iface *f, struct fci_waiter *n, uint64_t s, struct fci_claim *c)
+/* Make the granted place this process's own; what its word was before is that word without its low bits.
+ * 0: it has gone with its granter. */
+static int take_grant(struct fc_iface *f, uint64_t s, struct fci_claim *c)
 {
-	c->slot = W_SLOT(s) < fci_slots(f) ? W_SLOT(s) : 0; /* 0: spoilt */
-	/* N5: ours, and ordered by the load of the state. */
-	c->word = atomic_load_explicit(fci_word(f, c->slot), FCI_RLX) & ~(uint64_t)0xffff;
+	fci_a64 *word;
+	uint64_t w;
+
+	if (W_SLOT(s) >= fci_slots(f))
+		return 0; /* spoilt */
+	c->slot = W_SLOT(s);
+	word = fci_word(f, c->slot);
+	/* N5: re-checked by the CAS. */
+	w = atomic_load_explicit(word, FCI_RLX);
+	c->word = w & ~(uint64_t)0xffff;
+	FC_TEST_POINT("taking");
+	/* X1 of inflight.h, in two steps: the granter's claim, and this. SC as all words. */
+	return FCI_STATE(w) == FCI_CLAIMED && (FCI_GEN(w) & 0xffff) == W_GEN(s) &&
+	       atomic_compare_exchange_strong_explicit(word, &w, c->word | fci_me(f) | FCI_CLAIMED, FCI_SC, FCI_RLX);
+}
+
+static void node_free(struct fci_waiter *n, uint64_t s)
+{
 	/* R2 -> X2: done with the node. */
 	atomic_store_explicit(&n->state, (s & ~(uint64_t)0xffff) | FCI_W_FREE, FCI_REL);
 }
@@ -94,7 +122,12 @@ int fci_wait_granted(struct fc_iface *f, uint32_t node, struct fci_claim *c)
 
 	if (FCI_W_STATE(s) != FCI_W_GRANTED)
 		return 0;
-	take_grant(f, n, s, c);
+	if (!take_grant(f, s, c)) {
+		publish(f, n);
+		fci_grant(f); /* in place of the try that follows a begin */
+		return 0;
+	}
+	node_free(n, s);
 	return 1;
 }
 
@@ -107,15 +140,17 @@ int fci_wait_is_granted(const struct fc_iface *f, uint32_t node)
 int fci_wait_stop(struct fc_iface *f, uint32_t node, struct fci_claim *c)
 {
 	struct fci_waiter *n = node_at(f, node);
-	/* N2: re-checked by the CAS. */
-	uint64_t s = atomic_load_explicit(&n->state, FCI_RLX);
+	/* N2: re-checked by the CAS; A3 -> X3 when it is GRANTED already. */
+	uint64_t s = atomic_load_explicit(&n->state, FCI_ACQ);
+	int taken;
 
-	while (FCI_W_STATE(s) == FCI_W_WAITING || FCI_W_STATE(s) == FCI_W_GRANTING)
+	while (FCI_W_STATE(s) == FCI_W_WAITING)
 		/* X4 -> X3: either this or the grant. Acquire on failure: the place's word. */
 		if (atomic_compare_exchange_weak_explicit(&n->state, &s, (s & ~(uint64_t)0xffff) | FCI_W_FREE, FCI_AR, FCI_ACQ))
 			return 1;
-	take_grant(f, n, s, c);
-	return 0;
+	taken = take_grant(f, s, c);
+	node_free(n, s);
+	return !taken;
 }
 
 /* ---- granting ---------------------------------------------------------------------------------- */
@@ -149,21 +184,13 @@ static struct fci_waiter *whose_turn(struct fc_iface *f, uint64_t *ret_state)
 static int hand_over(struct fc_iface *f, const struct fci_claim *c)
 {
 	struct fci_waiter *n;
-	uint64_t s, mine;
+	uint64_t s;
 
 	while ((n = whose_turn(f, &s)) != NULL) {
-		mine = (s & ~(uint64_t)7) | FCI_W_GRANTING;
-		/* X8: the turn is ours to give; it fails when another granter or the waiter was faster.
-		 * Nothing but the state is written from here on: when the waiter has given up meanwhile,
-		 * the node may be another's already, with a place of its own. */
-		if (!atomic_compare_exchange_strong_explicit(&n->state, &s, mine, FCI_SC, FCI_RLX))
-			continue;
-		/* Only the claimer may re-word the place: to its new owner, so that a reaper finds it
-		 * if that dies. N5: published by X3. */
-		atomic_store_explicit(fci_word(f, c->slot), c->word | W_OWNER(s) | FCI_CLAIMED, FCI_RLX);
 		FC_TEST_POINT("granting");
-		/* X3 -> A3, X4: tickets are unique, so this waiter or nobody. */
-		if (atomic_compare_exchange_strong_explicit(&n->state, &mine, (uint64_t)c->slot << 16 | W_OWNER(s) | FCI_W_GRANTED, FCI_SC, FCI_RLX)) {
+		/* X3 -> A3, X4: tickets are unique, so this waiter or nobody. Fails when another granter or
+		 * the waiter was faster: lock-free. Nothing but the state is written. */
+		if (atomic_compare_exchange_strong_explicit(&n->state, &s, W_GRANTED(c, s), FCI_SC, FCI_RLX)) {
 			wake(f, n);
 			return 1;
 		}
@@ -174,24 +201,27 @@ static int hand_over(struct fc_iface *f, const struct fci_claim *c)
 /*
  * Lost wake-ups. A waiter publishes its node, sets WAITERS, then tries to claim. If that fails since
  * a granter holds the place at that moment, the granter's hand_over, or its look at the nodes after
- * it gave the place back, sees the node (all SC). If it fails since a call holds the place, that
- * call's exit sees WAITERS. Rounds are bounded; housekeeping looks again.
+ * it gave the place back, sees the node (all SC). If it fails since a call holds the place, or a claim
+ * that is undone later, that one's exit or undo sees WAITERS. A granter's own undo is followed by
+ * another round instead, so that grants do not nest. Rounds are bounded; housekeeping looks again.
  */
 FCI_NOINLINE void fci_grant(struct fc_iface *f)
 {
 	uint32_t rounds = fci_waiters(f) + 1;
 	struct fci_claim c;
-	uint64_t s;
+	uint64_t s, gate;
 
 	while (rounds-- > 0) {
 		if (whose_turn(f, &s)) {
-			/* A5 -> X3 (fci_gate_set). */
-			int rc = fci_claim_counted(f, atomic_load_explicit(&f->gate->word, FCI_SC), &c);
+			int rc;
 
+			/* A5 -> X3 (fci_gate_set). */
+			gate = atomic_load_explicit(&f->gate->word, FCI_SC) | FCI_GATE_GRANTING;
+			rc = fci_claim_counted(f, gate, &c);
 			if (rc == FCI_FULL)
 				return;
 			if (rc == FCI_GOT && !hand_over(f, &c))
-				fci_unclaim(f, &c);
+				fci_undo(f, &c, gate);
 			continue;
 		}
 		fci_gate_set(f, 0, FCI_GATE_WAITERS);
@@ -206,6 +236,13 @@ void fci_offer(struct fc_iface *f)
 	/* A6 -> X5. */
 	if (atomic_load_explicit(&f->gate->word, FCI_SC) & FCI_GATE_WAITERS)
 		fci_grant(f);
+}
+
+void fci_wait_tick(struct fc_iface *f)
+{
+	if (fci_waiting(f) > 0)
+		fci_gate_set(f, FCI_GATE_WAITERS, 0); /* a granter may have been stopped before it did */
+	fci_offer(f);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------- */
@@ -226,7 +263,7 @@ static int done(struct fci_way *w, int rc)
 
 	/* N6: statistics. */
 	atomic_fetch_add_explicit(&r->waited, 1, FCI_RLX);
-	if (rc != FCI_GOT)
+	if (rc > FCI_CHANGED)
 		atomic_fetch_add_explicit(&r->wait_timeouts, 1, FCI_RLX);
 	w->now = fci_clock_now(&w->f->fc->clock);
 	/* A5 -> X3 (fci_gate_set): for what follows. */
@@ -241,12 +278,27 @@ int fci_wait_again(struct fci_way *w, uint32_t node)
 	if (fci_claim_counted(w->f, w->gate, &mine) != FCI_GOT)
 		return 0;
 	FC_TEST_POINT("again");
-	if (!fci_wait_stop(w->f, node, &granted)) {
+	if (!fci_wait_stop(w->f, node, &granted))
 		fci_unclaim(w->f, &granted); /* both: keep ours */
-		fci_offer(w->f);
-	}
 	w->claim = mine;
 	return 1;
+}
+
+int fci_wait_called_off(const struct fc_iface *f)
+{
+	/* A5 -> X3 (fci_gate_set). Who switches wakes after that: see fci_wait_look_again. */
+	return (atomic_load_explicit(&f->gate->word, FCI_SC) & (FCI_GATE_OFF | FCI_GATE_DRAINING)) || fc_off_get(f->fc);
+}
+
+void fci_wait_look_again(struct fc_iface *f)
+{
+	for (uint32_t i = 0; i < fci_waiters(f); i++) {
+		/* A2 -> R1 (fci_wait_begin): who begins later looks at the gate itself. SC. */
+		uint64_t s = atomic_load_explicit(&node_at(f, i)->state, FCI_SC);
+
+		if (FCI_W_STATE(s) == FCI_W_WAITING)
+			wake(f, node_at(f, i));
+	}
 }
 
 int fci_wait(struct fci_way *w)
@@ -268,9 +320,8 @@ int fci_wait(struct fci_way *w)
 
 		if (fci_wait_granted(f, (uint32_t)node, &w->claim))
 			return done(w, FCI_GOT);
-		/* A5 -> X3 (fci_gate_set): doors may have been closed. */
-		if (atomic_load_explicit(&f->gate->word, FCI_SC) & FCI_GATE_DRAINING)
-			break;
+		if (fci_wait_called_off(f))
+			return done(w, fci_wait_stop(f, (uint32_t)node, &w->claim) ? FCI_CHANGED : FCI_GOT);
 		now = fci_clock_now(&f->fc->clock);
 		if (now >= end || now + FC_S(3600) < w->now)
 			break;

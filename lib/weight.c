@@ -28,9 +28,12 @@ static int is_aux_of(const struct fc_iface *f, uint32_t slot, uint64_t ref, uint
 /* Release one AUX slot, if it still is what it was. Its generation counts one more release. */
 static void free_aux(struct fc_iface *f, uint32_t slot, uint64_t word)
 {
-	if (fci_release(f, slot, word))
-		/* N1: a statistic: releases that were no exits. */
-		atomic_fetch_add_explicit(&f->block->rare.aux, 1, FCI_RLX);
+	fci_a64 *n = &f->block->rare.aux;
+
+	/* N1: a statistic: releases that were no exits. Before the release, which publishes it: stats.c. */
+	atomic_fetch_add_explicit(n, 1, FCI_RLX);
+	if (!fci_release(f, slot, word))
+		atomic_fetch_sub_explicit(n, 1, FCI_RLX);
 }
 
 /* One more. Under a new gate when it changes: its limit counts what is held already. Again only when

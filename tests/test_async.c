@@ -647,6 +647,35 @@ static void draining_sends_those_who_wait_away(void **state)
 	fc_exit(&holder);
 }
 
+static void switching_off_lets_those_who_wait_go_on_unguarded(void **state)
+{
+	struct call c[2];
+
+	(void)state;
+	for (int context = 0; context < 2; context++) {
+		hold();
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(start(&c[i]), FC_PENDING);
+		drain_fd();
+		if (context)
+			fc_off_set(fc, 1);
+		else
+			assert_int_equal(fc_iface_set_off(f, 1), 0);
+		assert_true(readable());
+		assert_int_equal(fc_async_poll(fc), 2);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(c[i].done, 1);
+			assert_int_equal(c[i].verdict, 0);
+			assert_int_equal(fc_exit_status(&c[i].e), 1);
+		}
+		assert_int_equal(stats().untracked, 2 * (context + 1));
+		assert_int_equal(stats().wait_timeouts, 0);
+		fc_off_set(fc, 0);
+		assert_int_equal(fc_iface_set_off(f, 0), 0);
+		fc_exit(&holder);
+	}
+}
+
 static void a_rule_turned_into_a_dry_run_lets_those_who_wait_in(void **state)
 {
 	struct call c;
@@ -821,6 +850,7 @@ int main(void)
 		T(what_the_call_said_of_itself_is_kept),
 		T(an_interceptor_may_refuse_at_the_grant),
 		T(draining_sends_those_who_wait_away),
+		T(switching_off_lets_those_who_wait_go_on_unguarded),
 		T(a_rule_turned_into_a_dry_run_lets_those_who_wait_in),
 		T(the_entry_survives_the_thread_that_polled),
 		T(the_child_of_a_fork_waits_for_nothing),

@@ -370,6 +370,29 @@ static void calls_of_three_seconds_behind_a_saturated_dependency_stay_at_the_cap
 	assert_int_equal(fc_limit_get(g.f), CAP);
 }
 
+/* Nobody knows whether it would have helped; when demand is back it may be tried at once. */
+static void a_step_that_demand_did_not_need_goes_back_without_a_rest(void **state)
+{
+	(void)state;
+	start(&(struct fc_iface_opts){ .expand = 4 });
+	warm_up();
+	for (int i = 0; i < 3; i++) {
+		sim.per_s = 300;
+		pass_until(FC_EVENT_EXPANDED, FC_S(5));
+		sim.per_s = 20;
+		pass_until(FC_EVENT_LIMIT_BACK, FC_S(5));
+		assert_int_equal(last(FC_EVENT_LIMIT_BACK).a, 2 * CAP);
+		assert_int_equal(last(FC_EVENT_LIMIT_BACK).b, CAP);
+		assert_int_equal(fc_limit_get(g.f), CAP);
+		assert_int_equal(told(FC_EVENT_EXPAND_UNDONE), 0);
+	}
+	assert_int_equal(guarded_stats(&g).expansions, 3);
+	assert_int_equal(guarded_stats(&g).expansions_undone, 0);
+	/* And then one that helps. */
+	sim.per_s = 300;
+	pass_until(FC_EVENT_EXPAND_KEPT, FC_S(5));
+}
+
 /* ---- no step ----------------------------------------------------------------------------------- */
 
 static void in_bad_health_nothing_expands(void **state)
@@ -649,6 +672,7 @@ int main(void)
 		cmocka_unit_test_teardown(an_idle_time_before_is_no_evidence, teardown),
 		cmocka_unit_test_teardown(with_keep_health_good_health_alone_keeps_a_step, teardown),
 		cmocka_unit_test_teardown(a_good_step_of_slow_calls_is_kept, teardown),
+		cmocka_unit_test_teardown(a_step_that_demand_did_not_need_goes_back_without_a_rest, teardown),
 		cmocka_unit_test_teardown(calls_of_three_seconds_behind_a_saturated_dependency_stay_at_the_cap, teardown),
 		cmocka_unit_test_teardown(in_bad_health_nothing_expands, teardown),
 		cmocka_unit_test_teardown(a_source_that_fails_is_not_good_health, teardown),

@@ -374,6 +374,28 @@ static void housekeeping_purges_what_nobody_waited_for(void **state)
 	guarded_empty(e, 1);
 }
 
+/* More resumes than half the range of the entry's number: the live call must not look like an old one. */
+static void a_call_is_live_however_often_another_of_its_thread_is_resumed(void **state)
+{
+	(void)state;
+	open_cap(2);
+	assert_int_equal(guarded_fill(&g, e, 2), 2);
+	for (int i = 0; i < 40000; i++) {
+		assert_int_equal(fc_entry_suspend(&e[1]), 0);
+		assert_int_equal(fc_entry_resume(&e[1]), 0);
+		if (i % 5000 == 0) {
+			check_is_due();
+			assert_int_equal(refused_now(), FC_REFUSED_CAP);
+			guarded_pass(&g, FC_S(1));
+			fc_tick(g.fc, 0);
+		}
+	}
+	assert_int_equal(guarded_stats(&g).purged, 0);
+	assert_int_equal(fc_exit_status(&e[0]), 1);
+	assert_int_equal(fc_exit_status(&e[1]), 1);
+	assert_int_equal(guarded_stats(&g).admitted, 2);
+}
+
 /* ---- write-off --------------------------------------------------------------------------------- */
 
 #define STUCK FC_S(1)
@@ -646,15 +668,16 @@ static void tick_a_few_times(void)
 	}
 }
 
-static const char *const halves[] = { "writeoff_prep", "writeoff_freed" };
+#define STEPS 5u
+static const char *const steps[STEPS] = { "writeoff_resv", "writeoff_prep", "writeoff_purged", "writeoff_active", "writeoff_freed" };
 
 static void a_call_that_leaves_while_it_is_written_off_costs_no_budget(void **state)
 {
 	static struct actor a;
 
 	(void)state;
-	for (int p = 0; p < 2; p++) {
-		purger_stands_at(&a, halves[p]);
+	for (unsigned p = 0; p < STEPS; p++) {
+		purger_stands_at(&a, steps[p]);
 		fc_exit(&e[0]);
 		actor_end(&a);
 		assert_int_equal(purger.rc, 0);
@@ -668,8 +691,8 @@ static void a_call_that_leaves_while_its_purger_is_stopped_costs_no_budget(void 
 	static struct actor a;
 
 	(void)state;
-	for (int p = 0; p < 2; p++) {
-		purger_stands_at(&a, halves[p]);
+	for (unsigned p = 0; p < STEPS; p++) {
+		purger_stands_at(&a, steps[p]);
 		fc_exit(&e[0]);
 		tick_a_few_times();
 		assert_int_equal(guarded_fill(&g, e, 2), 1);
@@ -688,13 +711,13 @@ static void a_purger_that_was_stopped_for_long_keeps_to_the_budget(void **state)
 	static struct actor a;
 
 	(void)state;
-	for (int p = 0; p < 4; p++) {
+	for (unsigned p = 0; p < 2 * STEPS; p++) {
 		unsigned in = 0;
 
-		purger_stands_at(&a, halves[p % 2]);
+		purger_stands_at(&a, steps[p % STEPS]);
 		tick_a_few_times();
 		/* Others may write the call off meanwhile, or do not come by. */
-		if (p < 2)
+		if (p < STEPS)
 			in = guarded_fill(&g, e + 1, 2);
 		assert_bounded(1 + in);
 		actor_stop_at(&a, "entered", 0);
@@ -716,10 +739,10 @@ static void a_purger_that_was_killed_leaves_the_call_where_it_is_or_written_off(
 	static struct actor a;
 
 	(void)state;
-	for (int p = 0; p < 2; p++) {
+	for (unsigned p = 0; p < STEPS; p++) {
 		unsigned in;
 
-		purger_stands_at(&a, halves[p]);
+		purger_stands_at(&a, steps[p]);
 		actor_kill(&a);
 		tick_a_few_times();
 		in = guarded_fill(&g, e + 1, 2);
@@ -730,6 +753,145 @@ static void a_purger_that_was_killed_leaves_the_call_where_it_is_or_written_off(
 		guarded_empty(e + 1, 1);
 		assert_int_equal(guarded_close(&g), 0);
 	}
+}
+
+/* Its PREP must not be taken for a write-off that was done: nobody would ever give that back. */
+static void a_purger_that_was_killed_before_the_call_left_costs_no_budget(void **state)
+{
+	static struct actor a;
+
+	(void)state;
+	for (unsigned p = 0; p < STEPS; p++) {
+		purger_stands_at(&a, steps[p]);
+		actor_kill(&a);
+		fc_exit(&e[0]);
+		tick_a_few_times();
+		assert_int_equal(guarded_stats(&g).written_off, 0);
+		assert_int_equal(fc_inside(g.f, NULL), 0);
+		/* The budget is whole, and so is the queue. */
+		assert_int_equal(guarded_fill(&g, e, 2), 1);
+		guarded_pass(&g, OFF_AFTER);
+		assert_int_equal(guarded_fill(&g, e + 1, 2), 1);
+		assert_int_equal(guarded_stats(&g).written_off, 1);
+		guarded_empty(e, 2);
+		assert_int_equal(guarded_stats(&g).written_off, 0);
+		assert_int_equal(guarded_close(&g), 0);
+	}
+}
+
+/* Half written off, the call keeps its place in the count until the other half is done. */
+static void a_call_that_is_half_written_off_is_covered_at_every_moment(void **state)
+{
+	static struct actor a;
+
+	(void)state;
+	for (unsigned p = 0; p < STEPS; p++) {
+		purger_stands_at(&a, steps[p]);
+		assert_in_range(1 + guarded_fill(&g, e + 1, 2), 1, fc_limit_get(g.f) + guarded_stats(&g).written_off);
+		assert_in_range(guarded_stats(&g).written_off, 0, 1);
+		actor_end(&a);
+		guarded_empty(e, 2);
+		tick_a_few_times();
+		assert_int_equal(guarded_stats(&g).written_off, 0);
+		assert_int_equal(fc_inside(g.f, NULL), 0);
+		assert_int_equal(guarded_close(&g), 0);
+	}
+}
+
+/* ---- entries of calls that were written off ---------------------------------------------------- */
+
+static void write_off_the_only_call(void)
+{
+	open_budget(1, 1);
+	assert_int_equal(guarded_fill(&g, e, 1), 1);
+	guarded_pass(&g, OFF_AFTER);
+	assert_int_equal(guarded_fill(&g, e + 1, 2), 1);
+	assert_int_equal(guarded_stats(&g).written_off, 1);
+}
+
+static void moving_an_entry_that_was_written_off_gives_the_budget_back(void **state)
+{
+	(void)state;
+	write_off_the_only_call();
+	fc_entry_take(&e[50], &e[0]);
+	assert_int_equal(fc_exit_status(&e[50]), 0);
+	assert_int_equal(fc_exit_status(&e[0]), 0);
+	assert_int_equal(guarded_stats(&g).written_off, 0);
+	assert_int_equal(guarded_stats(&g).late_exits, 1);
+	guarded_empty(e + 1, 1);
+}
+
+static void suspending_an_entry_that_was_written_off_gives_the_budget_back(void **state)
+{
+	(void)state;
+	write_off_the_only_call();
+	assert_int_equal(fc_entry_suspend(&e[0]), -ESTALE);
+	assert_int_equal(fc_exit_status(&e[0]), 0);
+	assert_int_equal(guarded_stats(&g).written_off, 0);
+	assert_int_equal(guarded_stats(&g).late_exits, 1);
+	assert_int_equal(guarded_stats(&g).admitted, 2);
+	guarded_empty(e + 1, 1);
+}
+
+/* ---- numbers that follow the cap ---------------------------------------------------------------- */
+
+static void assert_written_off_at_most(uint32_t cap, uint32_t budget)
+{
+	uint32_t more = 0;
+
+	assert_int_equal(budget_in_force(), budget);
+	assert_int_equal(guarded_fill(&g, e, cap), cap);
+	for (int n = 0; n < 30; n++) {
+		guarded_pass(&g, OFF_AFTER);
+		more += guarded_fill(&g, e + cap + more, 1);
+	}
+	assert_int_equal(more, budget);
+	guarded_empty(e, cap + more);
+	assert_int_equal(guarded_stats(&g).written_off, 0);
+}
+
+static void a_budget_that_was_not_given_follows_the_cap(void **state)
+{
+	static const uint32_t caps[] = { 5, 100, 20, 9, 200, 10 };
+	FC_OPTS(fc_iface_opts, o, .cap = 0);
+
+	(void)state;
+	open_budget(5, 0);
+	for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
+		assert_int_equal(fc_iface_set_cap(g.f, caps[i]), 0);
+		assert_written_off_at_most(caps[i], caps[i] / 10);
+		assert_int_equal(fc_iface_get_opts(g.f, &o), 0);
+		assert_int_equal(o.max_cap, caps[i]);
+		/* A switch changes none of them. */
+		assert_int_equal(fc_iface_set_dry_run(g.f, 1), 0);
+		assert_int_equal(fc_iface_set_dry_run(g.f, 0), 0);
+		assert_int_equal(budget_in_force(), caps[i] / 10);
+	}
+}
+
+static void a_budget_that_was_given_stays_when_the_cap_changes(void **state)
+{
+	(void)state;
+	open_budget(5, 12);
+	assert_int_equal(budget_in_force(), 5);
+	assert_int_equal(fc_iface_set_cap(g.f, 100), 0);
+	assert_written_off_at_most(100, 12);
+	assert_int_equal(guarded_close(&g), 0);
+	open_budget(5, FC_WRITEOFF_NONE);
+	assert_int_equal(fc_iface_set_cap(g.f, 100), 0);
+	assert_written_off_at_most(100, 0);
+}
+
+static void calls_that_are_written_off_stay_so_when_the_table_grows(void **state)
+{
+	(void)state;
+	write_off_the_only_call();
+	assert_int_equal(fc_iface_set(g.fc, "guarded", &(struct fc_iface_opts){ .size = sizeof(struct fc_iface_opts),
+		.cap = 200, .expand = 1, .writeoff = 100, .stuck_after_ns = STUCK }, NULL), 0);
+	assert_int_equal(guarded_stats(&g).written_off, 1);
+	assert_int_equal(fc_exit_status(&e[0]), -ESTALE);
+	assert_int_equal(guarded_stats(&g).written_off, 0);
+	guarded_empty(e + 1, 1);
 }
 
 /* ---- the models of CAP-3 ----------------------------------------------------------------------- */
@@ -852,6 +1014,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_clock_that_was_set_back_does_not_put_checks_off, teardown),
 		cmocka_unit_test_teardown(housekeeping_purges_what_nobody_waited_for, teardown),
 		cmocka_unit_test_teardown(the_budget_is_a_tenth_of_the_cap_and_none_below_ten, teardown),
+		cmocka_unit_test_teardown(a_call_is_live_however_often_another_of_its_thread_is_resumed, teardown),
 		cmocka_unit_test_teardown(a_call_is_written_off_after_its_time_and_not_before, teardown),
 		cmocka_unit_test_teardown(written_off_calls_stay_visible_and_are_bounded, teardown),
 		cmocka_unit_test_teardown(a_budget_made_smaller_is_kept_as_soon_as_it_is_reached, teardown),
@@ -863,6 +1026,13 @@ int main(void)
 		cmocka_unit_test_teardown(a_call_that_leaves_while_its_purger_is_stopped_costs_no_budget, teardown),
 		cmocka_unit_test_teardown(a_purger_that_was_stopped_for_long_keeps_to_the_budget, teardown),
 		cmocka_unit_test_teardown(a_purger_that_was_killed_leaves_the_call_where_it_is_or_written_off, teardown),
+		cmocka_unit_test_teardown(a_purger_that_was_killed_before_the_call_left_costs_no_budget, teardown),
+		cmocka_unit_test_teardown(a_call_that_is_half_written_off_is_covered_at_every_moment, teardown),
+		cmocka_unit_test_teardown(moving_an_entry_that_was_written_off_gives_the_budget_back, teardown),
+		cmocka_unit_test_teardown(suspending_an_entry_that_was_written_off_gives_the_budget_back, teardown),
+		cmocka_unit_test_teardown(a_budget_that_was_not_given_follows_the_cap, teardown),
+		cmocka_unit_test_teardown(a_budget_that_was_given_stays_when_the_cap_changes, teardown),
+		cmocka_unit_test_teardown(calls_that_are_written_off_stay_so_when_the_table_grows, teardown),
 		cmocka_unit_test_teardown(one_stuck_call_among_a_thousand_a_second_is_found, teardown),
 		cmocka_unit_test_teardown(a_hang_of_all_lets_no_more_in_than_cap_and_budget, teardown),
 	};

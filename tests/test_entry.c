@@ -27,8 +27,9 @@
 
 #include <fcguard/fcguard.h>
 
-#include "atomic.h"
+#include "context.h"
 #include "hash.h"
+#include "support/emulator.h"
 #include "support/threads.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -1586,6 +1587,71 @@ static void one_interface_can_be_drained(void **state)
 	assert_int_equal(call(login, NULL), 0);
 }
 
+struct who_waits {
+	struct fc_iface *f;
+	struct fc_entry e;
+	int rc, status;
+};
+
+static void *wait_for_a_place(void *arg)
+{
+	struct who_waits *w = arg;
+
+	w->rc = fc_enter(&w->e, w->f, NULL);
+	w->status = fc_exit_status(&w->e);
+	return NULL;
+}
+
+/* Three callers wait for the one place, and are let go at once, not when their time is over. */
+static void those_who_wait_go_on_when_an_interface_is_switched_off_or_drained(void **state)
+{
+	FC_OPTS(fc_opts, real, .log = keep_log);
+	FC_OPTS(fc_iface_opts, o, .cap = 1, .expand = 1, .wait_max = 4, .wait_timeout_ns = FC_S(40));
+	struct fc *own;
+
+	(void)state;
+	assert_int_equal(fc_create(&own, &real), 0);
+	for (int how = 0; how < 4; how++) {
+		struct fc_entry hold = FC_ENTRY_INIT;
+		struct who_waits w[3];
+		pthread_t threads[3];
+		struct fc_iface *f;
+		char name[] = "waits 0";
+
+		name[6] = (char)('0' + how);
+		assert_int_equal(fc_iface_set(own, name, &o, &f), 0);
+		assert_int_equal(fc_enter(&hold, f, NULL), 0);
+		for (int i = 0; i < 3; i++) {
+			w[i] = (struct who_waits){ .f = f };
+			assert_int_equal(pthread_create(&threads[i], NULL, wait_for_a_place, &w[i]), 0);
+		}
+		while (stats(f).waiting != 3)
+			usleep(1000);
+		usleep(20000); /* asleep by now, as a rule */
+		if (how == 0)
+			assert_int_equal(fc_iface_set_off(f, 1), 0);
+		else if (how == 1)
+			fc_off_set(own, 1);
+		else if (how == 2)
+			(void)fc_iface_drain(f, 0);
+		else
+			(void)fc_drain(own, 0);
+		for (int i = 0; i < 3; i++) {
+			pthread_join(threads[i], NULL);
+			assert_int_equal(w[i].rc, how < 2 ? 0 : FC_REFUSED_DRAINING);
+			assert_int_equal(w[i].status, how < 2);
+			if (how >= 2)
+				assert_string_equal(decision(&w[i].e).rule, "drain");
+		}
+		assert_int_equal(stats(f).untracked, how < 2 ? 3 : 0);
+		assert_int_equal(stats(f).wait_timeouts, 0);
+		assert_int_equal(stats(f).waiting, 0);
+		fc_off_set(own, 0);
+		fc_exit(&hold);
+	}
+	fc_destroy(own);
+}
+
 struct leaver {
 	struct fc_iface *f;
 	_Atomic int inside;
@@ -1742,6 +1808,109 @@ static void set_probe(struct fc_iface *f)
 	assert_int_equal(fc_iface_set_chain(f, rules, 1), 0);
 }
 
+/* ---- housekeeping ------------------------------------------------------------------------------ */
+
+#define MANY 20000u
+
+static uint32_t ticked(struct fc *many)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < MANY; i++)
+		n += many->ifaces[i]->tick_last != 0;
+	return n;
+}
+
+/* So many fc_tick() with that budget, until there is nothing to do at the moment; each looks at `most` at most. */
+static unsigned tick_through(struct fc *many, uint64_t budget, uint32_t most)
+{
+	uint64_t next;
+	unsigned n = 0;
+
+	do {
+		uint32_t before = many->tick_left ? many->tick_left : MANY, seen_before = ticked(many);
+
+		next = fc_tick(many, budget);
+		assert_in_range(before - many->tick_left, 0, most);
+		assert_in_range(ticked(many) - seen_before, 0, most);
+		n++;
+	} while (next <= fc_now_ns(many));
+	return n;
+}
+
+static void a_tick_looks_at_no_more_interfaces_than_its_budget_allows(void **state)
+{
+	FC_OPTS(fc_opts, o, .clock = FC_CLOCK_VIRTUAL, .max_ifaces = MANY);
+	struct fc *many = context(&o);
+	char name[16];
+
+	(void)state;
+	for (uint32_t i = 0; i < MANY; i++) {
+		snprintf(name, sizeof(name), "%u", i);
+		assert_ptr_not_equal(fc_iface_get(many, name), many->pass);
+	}
+	/* All asleep: a hundred a 10 us, no more. */
+	assert_in_range(tick_through(many, FC_US(10), 101), MANY / 101, MANY);
+	assert_int_equal(ticked(many), 0);
+	/* All awake: whoever is looked at is looked at once. */
+	for (uint32_t i = 0; i < MANY; i++)
+		assert_int_equal(call(many->ifaces[i], NULL), 0);
+	(void)tick_through(many, FC_MS(1), 10001);
+	assert_int_equal(ticked(many), MANY);
+	/* And back to sleep, so that no more ticks are asked for. */
+	for (int i = 0; i < 40; i++) {
+		fc_clock_advance(many, FC_S(1));
+		(void)tick_through(many, FC_MS(1), 10001);
+	}
+	assert_true(fc_tick(many, FC_S(1)) == FC_NEVER_NS);
+	assert_int_equal(atomic_load(&many->idle), 1);
+	assert_int_equal(call(many->ifaces[MANY / 2], NULL), 0);
+	assert_int_equal(atomic_load(&many->idle), 0);
+	assert_true(fc_tick(many, FC_S(1)) != FC_NEVER_NS);
+	fc_destroy(many);
+}
+
+static unsigned ticks_in_check;
+
+/* Between the look that wakes the interface and the claim of a place. */
+static int tick_in_check(struct fc_call *c)
+{
+	for (unsigned i = 0; i < ticks_in_check; i++) {
+		fc_clock_advance(fc_iface_context(c->iface), FC_MS(300));
+		(void)fc_tick(fc_iface_context(c->iface), 0);
+	}
+	return 0;
+}
+
+static const struct fc_interceptor ticker = { .size = sizeof(ticker), .order = FC_ORDER_USER, .name = "ticker", .check = tick_in_check };
+
+static void a_call_that_wakes_its_interface_is_seen_though_a_tick_comes_before_its_place(void **state)
+{
+	static const struct fc_rule rules[] = { { .interceptor = &ticker } };
+	struct fc_entry e = FC_ENTRY_INIT;
+	FC_OPTS(fc_ctx, heavy, .weight = 2);
+
+	(void)state;
+	assert_int_equal(fc_iface_set_chain(login, rules, 1), 0);
+	for (int i = 0; i < 4; i++) {
+		const struct fc_ctx *ctx = i % 2 ? &heavy : NULL;
+
+		ticks_in_check = 0;
+		for (int n = 0; n < 40; n++) {
+			fc_clock_advance(fc, FC_S(1));
+			(void)fc_tick(fc, 0);
+		}
+		assert_true(fc_tick(fc, 0) == FC_NEVER_NS);
+		ticks_in_check = 1 + (unsigned)i / 2 * 3;
+		assert_int_equal(fc_enter(&e, login, ctx), 0);
+		assert_true(fc_tick(fc, 0) != FC_NEVER_NS);
+		fc_clock_advance(fc, FC_S(20));
+		(void)fc_tick(fc, 0);
+		assert_int_equal(stats(login).overdue, 1);
+		fc_exit(&e);
+	}
+}
+
 static void a_refusal_by_an_interceptor_leaves_nothing_and_tells_all(void **state)
 {
 	static const struct fc_rule rules[] = { { .interceptor = &refuser }, { .interceptor = &probe } };
@@ -1847,6 +2016,99 @@ static void counters_never_go_back_while_calls_are_suspended(void **state)
 	fc_exit(&e);
 	assert_int_equal(stats(login).admitted, 1);
 	assert_int_equal(stats(login).ok, 1);
+}
+
+struct counted {
+	struct fc_iface *f;
+	_Atomic uint64_t begun;
+	_Atomic int end;
+};
+
+static void *heavy_and_resumed_calls(void *arg)
+{
+	struct counted *c = arg;
+	FC_OPTS(fc_ctx, heavy, .weight = 3);
+	struct fc_entry e = FC_ENTRY_INIT;
+
+	for (int i = 0; i < 20000; i++) {
+		atomic_fetch_add(&c->begun, 1);
+		if (fc_enter(&e, c->f, i % 2 ? &heavy : NULL) != 0)
+			continue;
+		(void)fc_entry_suspend(&e);
+		if (i % 3)
+			(void)!fc_entry_resume(&e);
+		fc_exit(&e);
+	}
+	atomic_store(&c->end, 1);
+	return NULL;
+}
+
+static void no_look_finds_more_calls_than_have_begun(void **state)
+{
+	static struct counted c;
+	uint64_t most = 0, last = 0, left = 0;
+	pthread_t thread;
+
+	(void)state;
+	c = (struct counted){ .f = login };
+	assert_int_equal(pthread_create(&thread, NULL, heavy_and_resumed_calls, &c), 0);
+	do {
+		struct fc_stats s = stats(login);
+		uint64_t done = fc_completed(login), begun = atomic_load(&c.begun);
+
+		most = s.admitted > begun && s.admitted - begun > most ? s.admitted - begun : most;
+		left = done > begun && done - begun > left ? done - begun : left;
+		assert_true(s.admitted >= last);
+		last = s.admitted;
+	} while (!atomic_load(&c.end));
+	pthread_join(thread, NULL);
+	assert_int_equal(most, 0);
+	assert_int_equal(left, 0);
+	assert_int_equal(stats(login).admitted, 20000);
+	assert_int_equal(stats(login).ok, 20000);
+}
+
+/* In the child: 0 if the parent's suspended call is nobody's there. */
+static int in_the_child(struct fc_entry *e)
+{
+	FC_OPTS(fc_stats, s, .cap = 0);
+	struct fc_entry own = FC_ENTRY_INIT, moved = FC_ENTRY_INIT;
+	int post = seen.post, bad = 0;
+
+	bad |= fc_entry_resume(e) != -EINVAL;
+	fc_entry_take(&moved, e);
+	bad |= (fc_exit_status(&moved) != 0) << 1 | (fc_exit_status(e) != 0) << 1;
+	bad |= (seen.post != post) << 2;
+	/* Its own calls are as ever. */
+	bad |= (fc_enter(&own, login, NULL) != 0 || fc_entry_suspend(&own) != 0 || fc_entry_resume(&own) != 0 ||
+	        fc_entry_suspend(&own) != 0 || fc_exit_status(&own) != 1) << 3;
+	bad |= (seen.post != post + 1) << 4;
+	bad |= (fc_iface_stats(login, &s) != 0 || s.in_flight != 0 || s.admitted != s.ok) << 5;
+	/* The chain has no suspended calls that would keep it for ever. */
+	for (int i = 0; i < 8; i++)
+		bad |= (atomic_load(&login->parked[i]) != 0) << 6;
+	return bad;
+}
+
+static void a_suspended_call_is_inactive_in_the_child_of_a_fork(void **state)
+{
+	struct fc_entry e = FC_ENTRY_INIT;
+	int status = -1;
+	pid_t pid;
+
+	(void)state;
+	set_probe(login);
+	assert_int_equal(fc_enter(&e, login, NULL), 0);
+	assert_int_equal(fc_entry_suspend(&e), 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(in_the_child(&e));
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(fc_entry_resume(&e), 0);
+	assert_int_equal(fc_exit_status(&e), 1);
+	assert_int_equal(seen.post, 1);
 }
 
 /* Test points: what happens between two atomics of an exit. */
@@ -2018,6 +2280,7 @@ static void without_memory_the_default_context_lets_calls_pass_and_tries_again(v
 	pid_t pid;
 
 	(void)state;
+	SKIP_IF_EMULATED("it gives memory in spite of RLIMIT_AS");
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)
@@ -2150,6 +2413,9 @@ int main(void)
 		T(injected_refusals_are_exact_under_threads),
 		T(a_drain_refuses_and_says_who_is_left),
 		T(a_drain_counts_suspended_calls_out_and_lets_none_back),
+		T(those_who_wait_go_on_when_an_interface_is_switched_off_or_drained),
+		T(a_tick_looks_at_no_more_interfaces_than_its_budget_allows),
+		T(a_call_that_wakes_its_interface_is_seen_though_a_tick_comes_before_its_place),
 		T(a_drain_is_for_interfaces_that_come_later_too),
 		T(one_interface_can_be_drained),
 		T(a_drain_waits_for_those_inside),
@@ -2159,6 +2425,8 @@ int main(void)
 		T(post_runs_once_for_every_way_of_leaving),
 		T(a_refused_resume_has_a_decision_that_can_be_read),
 		T(counters_never_go_back_while_calls_are_suspended),
+		T(no_look_finds_more_calls_than_have_begun),
+		T(a_suspended_call_is_inactive_in_the_child_of_a_fork),
 		T(post_runs_though_its_chain_is_replaced_behind_the_release),
 		T(a_clock_that_jumps_neither_lets_more_in_nor_locks_out),
 		T(only_a_virtual_clock_can_be_set),

@@ -464,7 +464,7 @@ static void spoil(struct rng *rng)
 		atomic_store(&g.f->groups[group].hot, 0);
 		break;
 	default:
-		atomic_fetch_and(fci_t(g.f, group), ~((uint64_t)3 << (group & 31) * 2));
+		atomic_fetch_and(fci_t(g.f, group), ~((uint64_t)3 << FCI_HINT_SHIFT(group)));
 		break;
 	}
 }
@@ -772,7 +772,7 @@ static uint32_t free_places(uint32_t *ret_lost)
 			continue;
 		n++;
 		part >>= g.f->extent[0].part_shift;
-		if (((hints >> part * 2) & 3) == FCI_EMPTY || ((t >> (group & 31) * 2) & 3) == FCI_EMPTY)
+		if (((hints >> FCI_HINT_SHIFT(part)) & 3) == FCI_EMPTY || ((t >> FCI_HINT_SHIFT(group)) & 3) == FCI_EMPTY)
 			(*ret_lost)++;
 	}
 	return n;

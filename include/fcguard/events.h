@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Texts carry the event's two values: {a}, {b} plain, {a:t} a time in ns, {a:s} a status,
+/* Texts carry the event's two values: {a}, {b} plain, {a:c} "1 call", "2 calls", {a:t} a time in ns, {a:s} a status,
  * {a:h} a word of health.h, {a:d} a reason of enum fc_denied.
  *          name                      number  level  text */
 #define FC_EVENT_MAP(XX)                                                                           \
@@ -27,11 +27,11 @@ extern "C" {
 	XX(FC_EVENT_LIMIT_UNHEALTHY,      5, WARN,  "limit back from {a} to {b}: health is bad")   \
 	XX(FC_EVENT_EXPAND_DENIED,        6, INFO,  "limit {a} reached and not raised: {b:d}")     \
 	XX(FC_EVENT_CAP_CHANGED,          7, INFO,  "cap changed from {a} to {b}")                 \
-	XX(FC_EVENT_PURGED,               8, WARN,  "{a} stale calls purged, {b} inside")          \
+	XX(FC_EVENT_PURGED,               8, WARN,  "{a:c} purged as stale, {b} inside")           \
 	XX(FC_EVENT_WRITTEN_OFF,          9, WARN,  "call of age {a:t} written off, {b} of the budget used") \
 	XX(FC_EVENT_WRITEOFF_USED_UP,    10, ERROR, "write-off budget used up: {a} of {b}")        \
 	XX(FC_EVENT_WRITEOFF_BACK,       11, INFO,  "written-off call has left after {a:t}, {b} still written off") \
-	XX(FC_EVENT_STUCK,               12, WARN,  "{a} calls overdue, oldest {b:t}")             \
+	XX(FC_EVENT_STUCK,               12, WARN,  "{a:c} overdue, oldest {b:t}")                 \
 	XX(FC_EVENT_UNSTUCK,             13, INFO,  "no call overdue any more; at most {a} were")  \
 	XX(FC_EVENT_HEALTH_BAD,          14, WARN,  "health turned bad: {a:h}")                    \
 	XX(FC_EVENT_HEALTH_GOOD,         15, INFO,  "health is good again")                        \
@@ -40,7 +40,7 @@ extern "C" {
 	XX(FC_EVENT_FAULT,               18, ERROR, "the guard failed: {a:s}")                     \
 	XX(FC_EVENT_NO_TICK,             19, WARN,  "nobody ticks: call fc_tick() or fc_start()")  \
 	XX(FC_EVENT_CLOCK,               20, WARN,  "the CPU's counter is {a} ppm off the kernel's clock: not used any more") \
-	XX(FC_EVENT_LEAKED,              21, WARN,  "{a} calls given back at the end of their thread") \
+	XX(FC_EVENT_LEAKED,              21, WARN,  "{a:c} given back at the end of a thread") \
 	XX(FC_EVENT_REFUSING,            22, WARN,  "refusing: {a:s}; limit {b}")                  \
 	XX(FC_EVENT_ADMITTING,           23, INFO,  "refused nobody for {a:t}; {b} were refused before")
 

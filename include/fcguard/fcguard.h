@@ -18,9 +18,12 @@
 #include <fcguard/events.h>
 #include <fcguard/guard.h>
 #include <fcguard/health.h>
-#include <fcguard/iface.h>
 #include <fcguard/field.h>
+#include <fcguard/iface.h>
 #include <fcguard/interceptor.h>
+#include <fcguard/isolate.h>
+#include <fcguard/priority.h>
+#include <fcguard/rate.h>
 #include <fcguard/stats.h>
 #include <fcguard/system.h>
 #include <fcguard/time.h>

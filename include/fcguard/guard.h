@@ -41,8 +41,14 @@
  * cleanup in one function. Always write the braces. A block is not for longjmp, asynchronous
  * cancellation or cmocka's asserts: use fc_enter() and fc_exit() there.
  *
- * The macros exist for compilers with the cleanup attribute (gcc, clang) only. With -DFC_DISABLE
- * they are bare blocks, which always run the admitted branch and link nothing.
+ * With -DFC_DISABLE the blocks are bare, and always run their admitted branch; fc_enter() and all calls on
+ * an entry or a decision do nothing, and say what they say of an admitted call. Code of these alone
+ * links without the library. What makes contexts, interfaces and labels, reads them or gives texts
+ * is linked as ever.
+ *
+ * The macros exist for compilers with the cleanup attribute (gcc, clang) only.
+ * Threads, errors, memory and cost of a guard are those of fc_enter() and fc_exit(): entry.h. The entry
+ * lives on the stack; a look-up by name that fails follows on_fault (iface.h).
  */
 #ifndef FC_GUARD_H
 #define FC_GUARD_H
@@ -51,6 +57,9 @@
 #include <fcguard/context.h>
 #include <fcguard/entry.h>
 #include <fcguard/iface.h>
+#if defined(FC_DISABLE)
+#include <errno.h>
+#endif
 
 #if defined(__GNUC__)
 
@@ -75,9 +84,39 @@ static inline struct fc_entry *fc_guard_begin_(struct fc_entry *e)
 	((void)sizeof(what_), (void)sizeof(ctx_), fc_guard_begin_(e_))
 #define FC_GUARD_BEGIN_(e_, ...) FC_GUARD_BEGIN2_(e_, __VA_ARGS__, 0, 0)
 #define FC_GUARD_FN_BEGIN_(e_)   fc_guard_begin_(e_)
+/* The calls of entry.h, on an entry that is inside without a place. fc_enter() evaluates nothing. */
+static inline int fc_none_(const struct fc_entry *e)
+{
+	(void)e;
+	return 0;
+}
+static inline void fc_none_take_(struct fc_entry *to, struct fc_entry *from)
+{
+	*to = *from;
+	from->word_ = 0;
+}
+static inline int fc_none_decision_(const struct fc_entry *e, struct fc_decision *ret)
+{
+	(void)e;
+	if (ret)
+		fc_opts_init_(ret, ret->size < sizeof(*ret) ? ret->size : sizeof(*ret));
+	return -ENODATA;
+}
 #define fc_enter(e_, i_, c_)     ((void)sizeof(e_), (void)sizeof(i_), (void)sizeof(c_), 0)
+#define fc_enter_async(e_, i_, c_, fn_, arg_)                                                      \
+	((void)sizeof(e_), (void)sizeof(i_), (void)sizeof(c_), (void)(fn_), (void)sizeof(arg_), 0)
+#define fc_enter_cancel(e_)      fc_none_(e_)
 #define fc_exit(e_)              ((void)(e_))
+#define fc_exit_status(e_)       fc_none_(e_)
 #define fc_entry_mark(e_, o_)    ((void)(e_), (void)(o_))
+#define fc_entry_take(to_, from_)    fc_none_take_((to_), (from_))
+#define fc_entry_suspend(e_)     fc_none_(e_)
+#define fc_entry_resume(e_)      fc_none_(e_)
+#define fc_entry_verdict(e_)     fc_none_(e_)
+#define fc_entry_decision(e_, ret_)  fc_none_decision_((e_), (ret_))
+#define fc_entry_deadline_left(e_)   ((void)(e_), FC_NEVER_NS)
+#define fc_decision_http_status(d_)  ((void)(d_), 200)
+#define fc_decision_retry_after_s(d_) ((void)(d_), 1u)
 #define FC_GUARD_ADMITTED_(p_)   ((void)(p_), 1)
 
 #else /* FC_DISABLE */
@@ -178,12 +217,14 @@ FC_INLINED_ struct fc_entry *fc_guard_fn_(struct fc_entry *e, const char *module
 		     *const e_##_p_ = FC_GUARD_BEGIN_(&e_, __VA_ARGS__);;                          \
 		     __extension__({ goto done_; }))
 
-#define FC_GUARD(e_, ...) FC_GUARD2_(e_, FC_CAT_(fc_done_, __LINE__), __VA_ARGS__)
+/* A number for each use, so that several guards may stand on one line, or come from one macro. */
+#define FC_DONE_ FC_CAT_(fc_done_, __COUNTER__)
+
+#define FC_GUARD(e_, ...) FC_GUARD2_(e_, FC_DONE_, __VA_ARGS__)
 #define FC_GUARD2_(e_, done_, ...)                                                                 \
 	FC_GUARD_HEAD_(e_, done_, __VA_ARGS__) if (FC_GUARD_ADMITTED_(e_##_p_))
 
-#define FC_GUARD_OR(refused_, e_, ...)                                                             \
-	FC_GUARD_OR2_(refused_, e_, FC_CAT_(fc_done_, __LINE__), __VA_ARGS__)
+#define FC_GUARD_OR(refused_, e_, ...) FC_GUARD_OR2_(refused_, e_, FC_DONE_, __VA_ARGS__)
 #define FC_GUARD_OR2_(refused_, e_, done_, ...)                                                    \
 	FC_GUARD_HEAD_(e_, done_, __VA_ARGS__)                                                     \
 		if (!FC_GUARD_ADMITTED_(e_##_p_)) {                                                \
@@ -195,7 +236,7 @@ FC_INLINED_ struct fc_entry *fc_guard_fn_(struct fc_entry *e, const char *module
  * literal FC_MODULE if the file defines it before the include, else the file's name without its path and
  * ending. Looked up once per call site.
  */
-#define FC_GUARD_FN(e_) FC_GUARD_FN2_(e_, FC_CAT_(fc_done_, __LINE__))
+#define FC_GUARD_FN(e_) FC_GUARD_FN2_(e_, FC_DONE_)
 #define FC_GUARD_FN2_(e_, done_)                                                                   \
 	if (0) {                                                                                   \
 	done_:;                                                                                    \
@@ -211,14 +252,16 @@ FC_INLINED_ struct fc_entry *fc_guard_fn_(struct fc_entry *e, const char *module
  *     rc = FC_GUARD_CALL("db.query", -EBUSY, db_query(db, sql));
  */
 #define FC_GUARD_CALL(what_, refused_, ...)                                                        \
+	FC_GUARD_CALL2_(FC_CAT_(fc_value_, __COUNTER__), FC_CAT_(fc_entry_, __COUNTER__), what_, refused_, __VA_ARGS__)
+#define FC_GUARD_CALL2_(value_, e_, what_, refused_, ...)                                          \
 	__extension__({                                                                            \
-		__typeof__(__VA_ARGS__) fc_value_;                                                 \
-		struct fc_entry fc_entry_ FC_AUTO_EXIT = FC_ENTRY_INIT;                            \
-		if (FC_GUARD_ADMITTED_(FC_GUARD_BEGIN_(&fc_entry_, what_)))                        \
-			fc_value_ = (__VA_ARGS__);                                                 \
+		__typeof__(__VA_ARGS__) value_;                                                    \
+		struct fc_entry e_ FC_AUTO_EXIT = FC_ENTRY_INIT;                                   \
+		if (FC_GUARD_ADMITTED_(FC_GUARD_BEGIN_(&e_, what_)))                               \
+			value_ = (__VA_ARGS__);                                                    \
 		else                                                                               \
-			fc_value_ = (refused_);                                                    \
-		fc_value_;                                                                         \
+			value_ = (refused_);                                                       \
+		value_;                                                                            \
 	})
 
 /*

@@ -182,9 +182,12 @@ FC_API void fc_iface_free(struct fc_iface *iface, void *p, uint64_t bytes) FC_NO
  * and uses fc_iface_shared().
  */
 FC_API void *fc_shared(struct fc *fc, const char *name, uint64_t bytes, int *ret_first) FC_NOEXCEPT;
+FC_API void *fc_shared_find(struct fc *fc, const char *name) FC_NOEXCEPT; /* NULL: it is not there */
 FC_API void *fc_iface_shared(struct fc_iface *iface, const char *name, uint64_t bytes, int *ret_first) FC_NOEXCEPT;
 
-/* A line to the context's log, from setup, full and tick: "<interface>: <rule>: text". */
+/* A line to the context's log, of at most 255 bytes, as the library writes its own: fc_iface_log() from
+ * setup, full and tick, "<interface>: <rule>: text". Not on enter or exit. level: enum fc_log_level. */
+FC_API void fc_log(struct fc *fc, int level, const char *format, ...) FC_NOEXCEPT FC_PRINTF_(3, 4);
 FC_API void fc_iface_log(struct fc_iface *iface, const char *rule, const char *format, ...) FC_NOEXCEPT FC_PRINTF_(3, 4);
 
 /* Interceptors by name, for rules files: those of the library are there. A name is given once in a
@@ -195,7 +198,8 @@ FC_API const struct fc_interceptor *fc_interceptor_find(const char *name) FC_NOE
 /*
  * For interceptors that steer the limit (the cap does): the limit in force, and a new one.
  * fc_limit_set() never blocks; a lower limit lets nobody in until the count is under it. It is
- * bounded to 4 * cap; -ENOSPC when there is no memory for the places. Only from full and tick.
+ * bounded to 4 * cap; -ENOSPC when there is no memory for the places; -EAGAIN when a cap or limit has been
+ * set meanwhile: decide anew. Only from full and tick.
  */
 FC_API uint32_t fc_limit_get(const struct fc_iface *iface) FC_NOEXCEPT;
 FC_API int fc_limit_set(struct fc_iface *iface, uint32_t limit) FC_NOEXCEPT;

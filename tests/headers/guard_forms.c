@@ -12,6 +12,8 @@ int block_or(struct fc_iface *iface, int request);
 int block_of_function(int request);
 int one_expression(int request);
 int wrapped(int request);
+int on_one_line(struct fc_iface *a, struct fc_iface *b, int request);
+int nested_expressions(int request);
 
 int function_scope(struct fc_iface *iface, int request)
 {
@@ -78,6 +80,23 @@ int block_of_function(int request)
 int one_expression(int request)
 {
 	return FC_GUARD_CALL("database.query", -1, serve(request));
+}
+
+#define SERVE_BOTH(a_, b_, r_) FC_GUARD(e, a_) { serve(r_); } FC_GUARD(e, b_) { serve(r_); } else { busy(&e); }
+
+int on_one_line(struct fc_iface *a, struct fc_iface *b, int request)
+{
+	FC_GUARD(e, a) { serve(request); } else { busy(&e); } FC_GUARD(e, b) { serve(request); } else { busy(&e); }
+	FC_GUARD(e, a) { FC_GUARD(f, b) { serve(request); } else { busy(&f); } } else { busy(&e); }
+	FC_GUARD_OR(return 1, e, a) { FC_GUARD_OR(return 2, f, b) { serve(request); } } FC_GUARD_FN(g) { serve(request); }
+	FC_GUARD_OR({ FC_GUARD(f, b) { busy(&f); } }, e, a) { FC_GUARD_FN(g) { FC_GUARD_FN(h) { return 3; } } }
+	SERVE_BOTH(a, b, request)
+	return 0;
+}
+
+int nested_expressions(int request)
+{
+	return FC_GUARD_CALL("a", -1, FC_GUARD_CALL("b", -2, serve(request)) + FC_GUARD_CALL("c", -3, serve(request)));
 }
 
 FC_GUARDED_FUNCTION(int, wrapped, (int request), serve(request), "database.query", -1)

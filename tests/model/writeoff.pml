@@ -5,14 +5,15 @@
  * An element is a slot in small: its word is {state, purger, generation of its own}, the generation goes up
  * when it becomes EMPTY, every change is a CAS on the full word, and the fields beside it (slot, generation
  * of the call) mean something in PREP and ACTIVE only. States EMPTY, RESV, PREP, ACTIVE. The slot word has a
- * state between the two halves of a write-off, PURGED, with the generation still that of the call:
+ * state between the two halves of a write-off, PURGED, with the generation still that of the call (in the code
+ * CLAIMED, which no other word is under the generation of a call that has run):
  *
  *   purge : EMPTY -> RESV; fill in; PREP; CAS word BUSY -> PURGED (fails: PREP -> EMPTY);
  *           CAS PREP -> ACTIVE; CAS word PURGED -> FREE, generation + 1
  *   exit  : CAS BUSY -> FREE. Fails: late. CAS PURGED -> FREE for a purger that is slow; and after that clear
  *           every element, PREP or ACTIVE, that names this slot and generation
- *   mend  : an element of a dead purger. RESV: EMPTY. PREP: word PURGED under its generation: ACTIVE, then
- *           free the word; else EMPTY. ACTIVE: word PURGED under its generation: free the word
+ *   mend  : word PURGED under the element's generation: PREP -> ACTIVE, then free the word, whoever the purger
+ *           is; else, of a dead purger: RESV -> EMPTY, PREP -> EMPTY
  *
  * The word is freed only after ACTIVE, so "PREP and the word has moved on" means one thing: the call left by
  * itself. With the one step BUSY -> FREE it may mean either, and no reading of it is right (MUT 1, MUT 2).
@@ -175,40 +176,42 @@ next:		atomic { s = 0; g = 0 }
 	done++
 }
 
-/* one element whose purger is dead */
+/* one element: what is purged anybody may finish, the rest only if the purger is dead: seen first, so that it
+ * has done nothing since */
 inline mend_one(e) {
 	atomic { x = el[e]; q = eseq[e]; s = eslot[e]; g = egen[e]; o = eown[e] }
+#if MUT != 12			/* whether it is dead is looked at last */
+	d = dead && o == 1;
+#endif
 	if
-	:: !dead || o != 1 || x == EMPTY
-#if MUT == 8			/* RESV is not mended */
-	:: dead && o == 1 && x == RESV
+#ifndef ONE_STEP
+	:: x >= PREP && is_purged(s, g) ->
+		atomic { if :: same(e, PREP) -> el[e] = ACTIVE :: else fi }
+#if MUT == 9			/* ACTIVE is left alone, and its word */
+		if :: x == PREP -> free_purged(s, g) :: else fi
 #else
-	:: dead && o == 1 && x == RESV ->
-		atomic { if :: same(e, RESV) -> clear_element(e) :: else fi }
-#endif
-	:: dead && o == 1 && x == PREP ->
-		if
-#ifdef ONE_STEP
-#if MUT == 1			/* as the word has moved on, it was written off */
-		:: !is_busy(s, g) ->
-			atomic { if :: same(e, PREP) -> el[e] = ACTIVE :: else fi }
-#endif
-#else
-		:: is_purged(s, g) ->
-			atomic { if :: same(e, PREP) -> el[e] = ACTIVE :: else fi }
-			free_purged(s, g)
-#endif
-		:: else ->
-			atomic { if :: same(e, PREP) -> clear_element(e) :: else fi }
-		fi
-	:: dead && o == 1 && x == ACTIVE ->
-#if MUT != 9			/* ACTIVE is left alone, and its word */
 		free_purged(s, g)
-#else
-		skip
 #endif
+#endif
+#if MUT == 1			/* as the word has moved on, it was written off */
+	:: d && x == PREP && !is_busy(s, g) ->
+		atomic { if :: same(e, PREP) -> el[e] = ACTIVE :: else fi }
+#endif
+	:: else ->
+#if MUT == 12
+		d = dead && o == 1;
+#endif
+		if
+#if MUT != 8			/* RESV is not mended */
+		:: d && x == RESV ->
+			atomic { if :: same(e, RESV) -> clear_element(e) :: else fi }
+#endif
+		:: d && x == PREP ->
+			atomic { if :: same(e, PREP) -> clear_element(e) :: else fi }
+		:: else
+		fi
 	fi;
-	atomic { x = 0; q = 0; s = 0; g = 0; o = 0 }
+	atomic { x = 0; q = 0; s = 0; g = 0; o = 0; d = 0 }
 }
 
 inline mend() {
@@ -281,9 +284,10 @@ proctype killer() {
 
 proctype mender() {
 	byte n = MENDS, x, q, s, g, o;
+	bit d;
 
 	do
-	:: n > 0 && dead -> n--; mend()
+	:: n > 0 -> n--; mend()
 	:: true -> break
 	od;
 	done++
@@ -291,6 +295,7 @@ proctype mender() {
 
 init {
 	byte k, x, q, s, g, o;
+	bit d;
 
 	atomic {
 		for (k : 0 .. CALLERS - 1) { run caller() }

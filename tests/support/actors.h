@@ -18,8 +18,11 @@
 #define FC_TESTS_ACTORS_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "lib/atomic.h"
 
@@ -30,6 +33,7 @@ struct actor {
 	void (*fn)(struct actor *self);
 	void *arg;
 	int index;
+	pid_t tid; /* read after the join */
 	const char *stop_at; /* under mutex, as all below */
 	unsigned skip;       /* pass the point so often before */
 	const char *at;      /* where it stands; NULL: it runs, or has ended */
@@ -88,6 +92,7 @@ static inline void *actor_main(void *arg)
 	struct actor *a = arg;
 
 	actor_self = a;
+	a->tid = (pid_t)syscall(SYS_gettid);
 	pthread_cleanup_push(actor_ended, a);
 	a->fn(a);
 	pthread_cleanup_pop(1);
@@ -175,13 +180,15 @@ static inline void actors_fini(void)
 	fci_test_point = NULL;
 }
 
-/* End the thread where it stands. */
+/* End the thread where it stands. The kernel may know it a moment longer than join. */
 static inline void actor_kill(struct actor *a)
 {
 	pthread_mutex_lock(&a->mutex);
 	a->die = 1;
 	pthread_mutex_unlock(&a->mutex);
 	actor_end(a);
+	while (syscall(SYS_tgkill, getpid(), a->tid, 0) == 0)
+		sched_yield();
 }
 
 #endif /* FC_TESTS_ACTORS_H */
