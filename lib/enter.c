@@ -68,15 +68,9 @@ FCI_NOINLINE int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, 
 }
 
 /* The commonest refusal. */
-FCI_NOINLINE int fci_enter_full(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now)
+FCI_NOINLINE int fci_refuse_cap(struct fc_entry *e, struct fc_iface *f, uint64_t gate, uint64_t now)
 {
-	/* A2 -> X3 (fci_gate_set): a refusal under the limit of this moment. */
-	uint64_t gate = atomic_load_explicit(&f->gate->word, FCI_ACQ);
-
-	/* N4: a hint when to check, the check itself is won by a CAS; and advice. */
-	if (fci_unlikely((gate & (FCI_GATE_ON_FULL | FCI_GATE_ON_ENTER)) ||
-	                 now >= atomic_load_explicit(&f->gate->next_check, FCI_RLX)))
-		return fci_enter_long(e, f, NULL, site);
+	/* N4: advice. */
 	fill_decision(e, f, FC_REFUSED_CAP, "cap", FCI_GATE_LIMIT(gate), FCI_GATE_LIMIT(gate),
 	              atomic_load_explicit(&f->gate->retry_after_ns, FCI_RLX));
 	return refused(f, FC_REFUSED_CAP, FCI_GATE_LIMIT(gate), now);

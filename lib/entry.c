@@ -58,8 +58,8 @@ static FCI_NOINLINE int enter_searching(struct fc_entry *e, struct fc_iface *f, 
 	return publish(e, f, site, fci_here_get(e).sp, now, &c);
 }
 
-/* Where the guard stands goes into the entry at once: so the ways that follow are tail calls, and
- * have their arguments in registers. */
+/* Where the guard stands goes into the entry: so the ways that follow are tail calls, and have their
+ * arguments in registers. Not before a plain refusal, which would wait for the stores. */
 FCI_INLINE int enter(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx,
                      struct fc_site *site, struct fci_here here)
 {
@@ -68,15 +68,23 @@ FCI_INLINE int enter(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx
 
 	if (fci_unlikely(!e || !fci_iface_ok(f)))
 		return -EINVAL;
-	fci_here_put(e, here);
 	/* A2 -> X3 (fci_gate_set): read again after the claim. */
 	gate = atomic_load_explicit(&f->gate->word, FCI_ACQ);
 	/* N8: own word; 0: the long way registers the thread. */
-	if (fci_unlikely((gate & FCI_GATE_ON_ENTER) || ctx || !atomic_load_explicit(&fci_self.tid, FCI_RLX)))
+	if (fci_unlikely((gate & FCI_GATE_ON_ENTER) || ctx || !atomic_load_explicit(&fci_self.tid, FCI_RLX))) {
+		fci_here_put(e, here);
 		return fci_enter_long(e, f, ctx, site);
+	}
 	now = fci_now(f);
-	if (fci_unlikely(fci_full(f)))
-		return fci_enter_full(e, f, site, now);
+	if (fci_unlikely(fci_full(f))) {
+		/* N10: a hint when to check, the check itself is won by a CAS. A limit that is raised
+		 * meanwhile resets the hints after the gate: this call came before. */
+		if (fci_likely(!(gate & FCI_GATE_ON_FULL) && now < atomic_load_explicit(&f->gate->next_check, FCI_RLX)))
+			return fci_refuse_cap(e, f, gate, now);
+		fci_here_put(e, here);
+		return fci_enter_long(e, f, NULL, site);
+	}
+	fci_here_put(e, here);
 	if (fci_unlikely(fci_claim_hot(f, fci_cpu_hint(&fci_self), gate, &c) != FCI_GOT))
 		return enter_searching(e, f, site, now);
 	return publish(e, f, site, here.sp, now, &c);

@@ -109,8 +109,8 @@ int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx);
 int fci_refuse_full(struct fci_way *w, int waited);
 /* The guard itself cannot decide: on_fault does. */
 int fci_enter_fault(struct fc_entry *e, struct fc_iface *f, int error);
-/* All places are taken, as far as hints tell: refused, cheaply, unless there is more to do. */
-int fci_enter_full(struct fc_entry *e, struct fc_iface *f, struct fc_site *site, uint64_t now);
+/* All places are taken under the limit of `gate`, as far as hints tell, and nothing more is to be done. */
+int fci_refuse_cap(struct fc_entry *e, struct fc_iface *f, uint64_t gate, uint64_t now);
 /* A place was claimed for the way: record, publish, run pre. 0 or a refusal. */
 int fci_admit(struct fci_way *w);
 
