@@ -126,6 +126,83 @@ static void plain_teardown(void *state)
 	free(state);
 }
 
+/* ---- keyed, access ----------------------------------------------------------------------------- */
+
+#define VALUES  1024u   /* labels that calls come with, in turn */
+#define ENTRIES 100000u
+
+/* Calls whose labels are made already, as a server keeps them with a session. */
+static uint64_t labelled_run(void *state, struct bench_worker *w, uint32_t n)
+{
+	static struct fc_label labels[VALUES];
+	static bool made;
+	uint64_t now = bench_wall_ns();
+	const struct rule *r = state;
+	const struct fc_interceptor ic = *r->ic;
+	FC_OPTS(fc_ctx, ctx, .weight = 1, .n_labels = 1);
+	uint32_t cells[2] = { 0, 0 };
+	uint64_t admitted = 0;
+	struct fc_call c = { .iface = r->iface, .ctx = &ctx, .state = r->state, .conf = r->conf, .weight = 1, .cpu = w->index };
+
+	for (uint32_t i = 0; !made && i < VALUES; i++) {
+		static char text[VALUES][16];
+
+		snprintf(text[i], sizeof(text[i]), "11.%u.%u.%u", i * 7 % 256, i % 256, i * 13 % 256);
+		labels[i] = fc_label_ip("ip", text[i]);
+		made = i + 1 == VALUES; /* all threads write the same */
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		ctx.labels = &labels[(w->index * (VALUES / 4) + i) % VALUES];
+		c.now_ns = now += STEP_NS;
+		c.cells = NULL;
+		if (ic.check && ic.check(&c))
+			continue;
+		c.cells = cells;
+		if (ic.pre && ic.pre(&c))
+			continue;
+		if (ic.post)
+			ic.post(&c);
+		admitted++;
+		bench_sink(&c);
+	}
+	return admitted;
+}
+
+static int keyed_setup(const struct bench_subject *s, const struct bench_case *c, void **ret_state)
+{
+	const struct fc_keyed_conf confs[] = {
+		{ .label = "ip", .limit = { 1000000000, FC_S(1) }, .burst = 1000000 },
+		{ .label = "ip", .limit = { 1000000000, FC_S(1) }, .burst = 1000000, .cap = 1000 },
+	};
+
+	(void)c;
+	return rule_setup((struct rule **)ret_state, s->name, &fc_interceptor_keyed, &confs[s->arg]);
+}
+
+/* Of each kind a third: values, beginnings, networks; none of them matches. */
+static int access_setup(const struct bench_subject *s, const struct bench_case *c, void **ret_state)
+{
+	static char text[ENTRIES][32];
+	static const char *list[ENTRIES];
+	struct fc_access_conf conf = { .label = "ip", .deny = { list, ENTRIES } };
+
+	(void)c;
+	for (uint32_t i = 0; i < ENTRIES; i++) {
+		snprintf(text[i], sizeof(text[i]), i % 3 == 0 ? "user%u" : i % 3 == 1 ? "group%u-*" : "%u.%u.%u.0/24",
+		         i % 3 == 2 ? 12 + i / 65536 : i, i / 256 % 256, i % 256);
+		list[i] = text[i];
+	}
+	return rule_setup((struct rule **)ret_state, s->name, &fc_interceptor_access, &conf);
+}
+
+static void access_teardown(void *state)
+{
+	const struct rule *r = state;
+
+	r->ic->drop(r->iface, r->conf);
+	rule_teardown(state);
+}
+
 #define RULE(name_, what_, setup_, arg_) \
 	{ .name = name_, .what = what_, .setup = setup_, .run = rule_run, .teardown = rule_teardown, .arg = arg_ }
 
@@ -136,6 +213,12 @@ static const struct bench_subject subjects[] = {
 	  .teardown = rule_teardown, .arg = 2, .refuses = true },
 	RULE("fixed_window", "rate: fixed window", rate_setup, 3),
 	RULE("sliding_window", "rate: sliding window", rate_setup, 4),
+	{ .name = "keyed_hit", .what = "keyed: 1024 users in turn, a rate", .setup = keyed_setup, .run = labelled_run,
+	  .teardown = rule_teardown },
+	{ .name = "keyed_hit_cap", .what = "the same with a cap too", .setup = keyed_setup, .run = labelled_run,
+	  .teardown = rule_teardown, .arg = 1 },
+	{ .name = "access_100k", .what = "access: 1024 addresses, 100000 entries", .setup = access_setup,
+	  .run = labelled_run, .teardown = access_teardown },
 	{ .name = "plain_bucket", .what = "one word, one CAS, as folly's with the time given", .setup = plain_setup,
 	  .run = plain_run, .teardown = plain_teardown },
 };

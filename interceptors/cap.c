@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cap.c - how the limit moves: expansion on evidence, undo, and the way back (SPEC CAP-6).
+ * cap.c - how the limit moves: expansion on evidence, undo, and the way back.
  *
  * The cap itself is the in-flight queue of the core: exact, cap <= limit <= expand * cap. This file
  * decides the limit.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * isolate.c - bulkheads (SPEC section 6, isolate). See isolate.h for what a group is.
+ * isolate.c - bulkheads. See isolate.h for what a group is.
  *
  *   pre    takes as many places of the member's own share as are free, the rest from the pool. Own and
  *          borrowed places of a member are one word, so that a compare-and-swap changes both.

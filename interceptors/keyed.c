@@ -8,8 +8,8 @@
  *          time. A place whose time is over and that has nobody inside is as a fresh one: it is free,
  *          whoever had it. So taking a place from an idle key and admitting a call are compare-and-swaps of
  *          the same pair, and cannot both succeed: nothing is forgiven, whoever stops where.
- * Finding. 8 places in each of two buckets, the first in most cases. Free places of the first are taken
- *          first.
+ * Finding. 8 places in each of two buckets; a new key goes to the first while that has room, then to the
+ *          one that has more.
  * A new key. Two callers must not give one key two places. A place is claimed (epoch CLAIMED, with a ticket
  *          that no other claim has), then all 16 are looked through. Another place that has the key: the
  *          claim is taken back. Another claim for it: the one in front goes on, the other is taken back,
@@ -30,8 +30,7 @@
  * Source.  GCRA: ITU-T I.371. Two buckets: Azar, Broder, Karlin, Upfal, Balanced Allocations (1994).
  */
 #include <errno.h>
-#include <sys/random.h>
-#include <unistd.h>
+#include <stdio.h>
 
 #include <fcguard/err.h>
 #include <fcguard/time.h>
@@ -40,6 +39,7 @@
 
 #define LATE_NS   FC_S(1)
 #define NEWEST_NS FC_MS(64)
+#define ENOUGH    4u    /* free places in the first bucket: no need to look at the second */
 #define ROUNDS    1000u /* of looking for a place: each means that another caller got on */
 
 /* Of a place's first word. */
@@ -70,7 +70,8 @@ struct ask {
 	struct fc_call *c;
 	struct head *h;
 	const struct made *m;
-	struct numbers n;
+	const struct numbers *n;
+	struct numbers own; /* *n, when it is not the default */
 	struct key k;
 	uint64_t now_ns;
 	struct pair to; /* of its place, when it is admitted */
@@ -84,12 +85,13 @@ static void find_buckets(struct key *k, uint32_t mask)
 	k->bucket[1] = second(k->key << 20 | k->low, mask);
 }
 
-static struct key key_of(const struct head *h, uint32_t mask, uint64_t value)
+INLINE struct key key_of(const struct head *h, uint32_t mask, uint64_t value)
 {
 	uint64_t hash = mix(value, h->seed);
-	struct key k = { .key = hash >> 20 ? hash >> 20 : 1, .low = (uint32_t)hash & 0xfffff };
+	struct key k = { .key = hash >> 20, .low = (uint32_t)hash & 0xfffff };
 
-	find_buckets(&k, mask);
+	k.key += k.key == 0;
+	k.bucket[0] = k.low & mask; /* the other one is seldom looked at: find_far */
 	return k;
 }
 
@@ -140,7 +142,7 @@ static uint64_t behind(struct head *h, uint64_t now)
 }
 
 /* Time that a call goes by. */
-static uint64_t steady(struct head *h, uint64_t now)
+INLINE uint64_t steady(struct head *h, uint64_t now)
 {
 	uint64_t newest = get(&h->newest);
 
@@ -156,7 +158,7 @@ static uint64_t steady(struct head *h, uint64_t now)
 /* ---- one place --------------------------------------------------------------------------------- */
 
 /* Units until the bucket is full again. */
-static uint64_t owed(struct pair p, uint64_t now)
+INLINE uint64_t owed(struct pair p, uint64_t now)
 {
 	uint64_t ns = p.b > now ? p.b - now : 0;
 
@@ -198,14 +200,14 @@ static struct pair was_place(const struct ask *a)
 	struct pair p;
 
 	if (a->m->was == NULL)
-		return (struct pair){ 0, 0 };
+		return nobody;
 	find_buckets(&k, a->m->was_mask);
 	for (uint32_t i = 0; i < 2 * WAYS; i++) {
 		p = read_pair(place_at(a->m->was, index_of(&k, i)));
 		if (KEY(p.a) == k.key && EPOCH(p.a) != CLAIMED)
 			return p;
 	}
-	return (struct pair){ 0, 0 };
+	return nobody;
 }
 
 /* What a key without a place would have. */
@@ -220,9 +222,9 @@ static struct pair fresh(const struct ask *a)
  * May the call pass? 0: a->to is the place with what it takes; > 0: refused. *ret_set_back: what the place
  * says is of a clock that has been set back; a->to is what it should be, when the call is refused.
  */
-static int decide(struct ask *a, struct pair p, int *ret_set_back)
+INLINE int decide(struct ask *a, struct pair p, int *ret_set_back)
 {
-	const struct numbers *n = &a->n;
+	const struct numbers *n = a->n;
 	uint64_t owes = owed(p, a->now_ns), price, inside = INSIDE(p.a), others = 0;
 	uint32_t epoch = EPOCH(p.a);
 
@@ -253,12 +255,12 @@ static int decide(struct ask *a, struct pair p, int *ret_set_back)
 }
 
 /* Index of the key's place, or FULL: it has none; then *ret_claim is a claim of it, or FULL. */
-static int64_t find(const struct ask *a, int64_t *ret_claim)
+static __attribute__((__noinline__)) int64_t find_far(struct ask *a, int64_t *ret_claim)
 {
-	*ret_claim = FULL;
+	find_buckets(&a->k, a->m->b_mask);
 	for (uint32_t i = 0; i < 2 * WAYS; i++) {
 		uint32_t index = index_of(&a->k, i);
-		/* A1 -> X1 (swap_pair): a claim or a place that is seen later is looked for again. */
+		/* A1 -> X1 (keyed_state.h): a claim or a place that is seen later is looked for again. */
 		uint64_t first = __atomic_load_n(&place_at(a->h, index)->a, __ATOMIC_ACQUIRE);
 
 		if (KEY(first) != a->k.key)
@@ -268,6 +270,21 @@ static int64_t find(const struct ask *a, int64_t *ret_claim)
 		*ret_claim = index;
 	}
 	return FULL;
+}
+
+/* In the first bucket without a branch for each place: which one it is nobody can foresee. */
+INLINE int64_t find(struct ask *a, int64_t *ret_claim)
+{
+	const struct places *home = &places_of(a->h)[a->k.bucket[0]];
+	uint32_t hits = 0, way;
+
+	*ret_claim = FULL;
+	for (uint32_t i = 0; i < WAYS; i++)
+		hits |= (uint32_t)(KEY(get(&home->way[i].a)) == a->k.key) << i;
+	way = hits ? (uint32_t)__builtin_ctz(hits) : 0;
+	if (__builtin_expect(hits != 0 && EPOCH(get(&home->way[way].a)) != CLAIMED, 1))
+		return a->k.bucket[0] * WAYS + way;
+	return find_far(a, ret_claim);
 }
 
 /* ---- a new key --------------------------------------------------------------------------------- */
@@ -283,15 +300,36 @@ static struct pair bring_back(const struct ask *a, struct pair *at, struct pair 
 	return to;
 }
 
+/* Free places of a bucket: how many, and one of them. */
+static uint32_t free_ways(const struct ask *a, uint32_t which, uint32_t *ret_index, struct pair *ret_was)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = which * WAYS; i < (which + 1) * WAYS; i++) {
+		uint32_t index = index_of(&a->k, i);
+		struct pair p = bring_back(a, place_at(a->h, index), read_pair(place_at(a->h, index)));
+
+		if (!is_free(a->m, p, a->now_ns))
+			continue;
+		*ret_index = index;
+		*ret_was = p;
+		n++;
+	}
+	return n;
+}
+
 /* A place for a new key; FULL: there is none. *ret_was: what it is now. */
 static int64_t find_free(const struct ask *a, struct pair *ret_was)
 {
-	for (uint32_t i = 0; i < 2 * WAYS; i++) {
-		struct pair *at = place_at(a->h, index_of(&a->k, i));
+	uint32_t index[2], n[2] = { 0, 0 };
+	struct pair was[2];
 
-		*ret_was = bring_back(a, at, read_pair(at));
-		if (is_free(a->m, *ret_was, a->now_ns))
-			return index_of(&a->k, i);
+	n[0] = free_ways(a, 0, &index[0], &was[0]);
+	if (n[0] < ENOUGH)
+		n[1] = free_ways(a, 1, &index[1], &was[1]);
+	if (n[0] || n[1]) {
+		*ret_was = was[n[1] > n[0]];
+		return index[n[1] > n[0]];
 	}
 	/* Claims that somebody died over, or will make again. */
 	for (uint32_t i = 0; i < 2 * WAYS; i++) {
@@ -321,8 +359,6 @@ static int64_t claim_place(struct ask *a, struct pair *ret_claim)
 		count(&lane_of(a->c)->evicted);
 	return i;
 }
-
-static const struct pair nobody = { 0, 0 };
 
 /* Is the claim the only place of its key? If not, the claim or the other is taken back. */
 static int is_only(struct ask *a, uint32_t index, struct pair claim)
@@ -397,44 +433,64 @@ static int value_of(const struct fc_call *c, uint64_t *ret_value)
 }
 
 /* Numbers and key. 0: nothing limits it. */
-static int ask(struct ask *a, struct fc_call *c, uint64_t value)
+INLINE int ask(struct ask *a, struct fc_call *c, uint64_t value)
 {
 	a->c = c;
 	a->h = c->state;
 	a->m = made_of(c->conf);
+	a->n = &a->m->numbers;
 	a->k = key_of(a->h, a->m->b_mask, value);
 	a->now_ns = c->now_ns;
-	if (!get(&a->h->overriding) || !fci_keyed_find(a->h, a->m, value, &a->n))
-		a->n = a->m->numbers;
-	return a->n.token || a->n.cap || a->n.deny;
+	if (__builtin_expect(get(&a->h->overriding) != 0, 0) && fci_keyed_find(a->h, a->m, value, &a->own))
+		a->n = &a->own;
+	return a->n->token || a->n->cap || a->n->deny;
 }
 
-static int keyed_check(struct fc_call *c)
+/* Would the call be refused now? */
+static __attribute__((__noinline__)) int look(struct fc_call *c, uint64_t value)
 {
 	int64_t index, claim;
-	uint64_t value;
 	struct ask a;
-	int set_back = 0, rc;
+	struct pair p;
+	int set_back = 0, rc = 0;
 
-	if (!value_of(c, &value) || !ask(&a, c, value))
+	if (!ask(&a, c, value))
 		return 0;
-	if (a.n.deny)
+	if (a.n->deny)
 		return refuse(c, 0, 0, 0);
 	if (is_behind(a.h, a.now_ns))
 		return 0; /* pre finds out */
 	index = find(&a, &claim);
-	if (index >= 0) {
-		struct pair p = read_pair(place_at(a.h, (uint32_t)index));
-
-		rc = KEY(p.a) == a.k.key && EPOCH(p.a) != CLAIMED ? decide(&a, p, &set_back) : 0;
-	} else {
-		rc = decide(&a, fresh(&a), &set_back);
-	}
+	p = index >= 0 ? read_pair(place_at(a.h, (uint32_t)index)) : fresh(&a);
+	if (KEY(p.a) == a.k.key && EPOCH(p.a) != CLAIMED)
+		rc = decide(&a, p, &set_back);
 	return set_back ? 0 : rc;
 }
 
+/*
+ * A look costs as much as an admission, and hardly any call is refused. So pre notes whom it refuses, and
+ * check looks only for them: from the second refusal on a key that floods takes no place in the queue.
+ */
+static uint64_t *note_of(struct fc_call *c, uint64_t value)
+{
+	return &((struct head *)c->state)->refused[value % NOTES];
+}
+
+static int keyed_check(struct fc_call *c)
+{
+	uint64_t value;
+	int rc;
+
+	if (!value_of(c, &value) || __builtin_expect(get(note_of(c, value)) != value, 1))
+		return 0;
+	rc = look(c, value);
+	if (rc == 0)
+		put(note_of(c, value), ~value);
+	return rc;
+}
+
 /* TAKEN, AGAIN, FULL, or > 0: refused. */
-static int try_take(struct ask *a, int64_t *index)
+INLINE int try_take(struct ask *a, int64_t *index)
 {
 	struct pair p, *at;
 	int64_t claim;
@@ -460,7 +516,7 @@ static int try_take(struct ask *a, int64_t *index)
 /* Tells post and undo what was taken; the index last. */
 static void note(const struct ask *a, int64_t index)
 {
-	fc_cell_set(a->c, 1, a->n.packed_token | (a->n.token ? TOOK_RATE : 0) | (a->n.cap ? TOOK_CAP : 0));
+	fc_cell_set(a->c, 1, a->n->packed_token | (a->n->token ? TOOK_RATE : 0) | (a->n->cap ? TOOK_CAP : 0));
 	fc_cell_set(a->c, 0, ((uint32_t)index + 1) | EPOCH(a->to.a) << 23 | CELL_KEY(a->k.key) << 25);
 }
 
@@ -475,16 +531,19 @@ static int keyed_pre(struct fc_call *c)
 		return without(c);
 	if (!ask(&a, c, value))
 		return 0;
-	if (a.n.deny)
-		return refuse(c, 0, 0, 0);
 	a.now_ns = steady(a.h, c->now_ns);
+	if (a.n->deny)
+		rc = refuse(c, 0, 0, 0);
 	for (uint32_t i = 0; i < ROUNDS && rc == AGAIN; i++)
 		rc = try_take(&a, &index);
-	if (rc == TAKEN) {
+	if (__builtin_expect(rc == TAKEN, 1)) {
 		note(&a, index);
 		return 0;
 	}
-	return rc > 0 ? rc : overflow(c);
+	if (rc < 0)
+		return overflow(c);
+	put(note_of(c, value), value);
+	return rc;
 }
 
 /* The place less what was taken; tokens only when the call did not run. 0: the place is not the call's. */
@@ -559,10 +618,11 @@ static uint32_t power_of_two(uint32_t n)
 static void sizes(const struct fc_keyed_conf *conf, uint32_t *ret_buckets, uint32_t *ret_o_buckets)
 {
 	uint32_t places = conf->places && conf->places <= FC_KEYED_PLACES_MAX ? conf->places : PLACES;
-	uint32_t n = conf->max_overrides && conf->max_overrides <= FC_KEYED_OVERRIDES_MAX ? conf->max_overrides : OVERRIDES;
+	uint32_t n = conf->max_overrides;
 
+	n = n && n <= FC_KEYED_OVERRIDES_MAX ? n : OVERRIDES;
 	*ret_buckets = power_of_two((places + WAYS - 1) / WAYS);
-	*ret_o_buckets = power_of_two((n * 2 + WAYS - 2) / (WAYS - 1));
+	*ret_o_buckets = power_of_two((n / 2 * 3 + WAYS + 1) / (WAYS - 1));
 }
 
 static uint64_t keyed_state_size(const void *conf, uint32_t cpus)
@@ -610,6 +670,16 @@ static int sizes_fit(const struct head *h, uint64_t bytes)
 	       h->buckets <= FC_KEYED_PLACES_MAX / WAYS && bytes_of(h->buckets, h->o_buckets) <= bytes;
 }
 
+/* Where a process has its memory, and when it began, nobody outside knows: so nobody can choose keys that
+ * all want the same bucket. */
+static uint64_t new_seed(const struct fc_setup *s)
+{
+	char text[96];
+
+	snprintf(text, sizeof(text), "%p %p %p %llu", (void *)text, s->state, s->conf, (unsigned long long)s->now_ns);
+	return fc_label("", text).value;
+}
+
 /* A new table, of nobody yet. */
 static void begin(const struct fc_setup *s, struct made *m)
 {
@@ -617,8 +687,7 @@ static void begin(const struct fc_setup *s, struct made *m)
 	struct head *h = s->state;
 
 	sizes(s->conf, &h->buckets, &h->o_buckets);
-	if (getrandom(&h->seed, sizeof(h->seed), GRND_NONBLOCK) != sizeof(h->seed))
-		h->seed = mix(s->now_ns, (uint64_t)(uintptr_t)&h ^ (uint64_t)getpid() << 32);
+	h->seed = new_seed(s);
 	if (!was || !sizes_fit(was, s->was_bytes))
 		return;
 	h->seed = was->seed;
@@ -655,7 +724,7 @@ static int keyed_setup(struct fc_setup *s)
 	sizes(conf, &buckets, &o_buckets);
 	if (buckets > h->buckets || o_buckets > h->o_buckets)
 		fc_iface_log(s->iface, s->rule, "keeps its %u places, and room for %u overrides: a rule of another "
-		             "name has other sizes", h->buckets * WAYS, h->o_buckets * (WAYS - 1) / 2);
+		             "name has other sizes", h->buckets * WAYS, h->o_buckets * (WAYS - 1) / 3 * 2);
 	fci_keyed_unpack(packed, &m.numbers);
 	m.label = fc_label(conf->label, "").key;
 	m.b_mask = h->buckets - 1;

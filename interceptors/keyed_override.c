@@ -6,8 +6,9 @@
  *   kind 2 | token 6 + 24 (exponent, mantissa) | burst 5 + 13 | cap 14
  *
  * An entry is a pair: the label's hash, all 64 bits, and the word. It stands in its first bucket, or, when
- * that was full, in its second: then the first is marked, for ever. So a call of a key without an entry
- * looks at one bucket, beside (not after) its place. Entries of removed keys are used again.
+ * that had less room, in its second: then the first is marked, for ever. So a call of a key without an entry
+ * looks at one bucket, beside (not after) its place. When both are full, an entry there that has room in its
+ * second bucket moves on.
  */
 #include <errno.h>
 
@@ -16,12 +17,13 @@
 #include "keyed_state.h"
 
 #define OWN_WAYS   (WAYS - 1)
+#define ENOUGH     5u /* free entries in the first bucket: no need to look at the second */
 #define YEAR_NS    (366 * FC_S(86400))
 #define KIND(p_)   ((uint32_t)((p_) >> 62))
 #define TOKEN(p_)  ((uint32_t)((p_) >> 32) & 0x3fffffffu)
 #define BURST(p_)  ((uint32_t)((p_) >> 14) & 0x3ffffu)
 
-enum { NUMBERS = 0, PLAN = 1, DENY = 2, REMOVED = 3 };
+enum { NUMBERS = 0, PLAN = 1, DENY = 2, REMOVE = 3 };
 #define WORD(kind_) ((uint64_t)(kind_) << 62)
 
 __extension__ typedef unsigned __int128 wide;
@@ -120,8 +122,9 @@ static uint64_t name_of(uint64_t value)
 
 static struct pair *find_in(const struct overrides *o, uint64_t name)
 {
+	/* A1 -> X1 (keyed_state.h): an entry that is gone from here stands in the second bucket already. */
 	for (uint32_t i = 0; i < OWN_WAYS; i++)
-		if (get(&o->way[i].a) == name)
+		if (__atomic_load_n(&o->way[i].a, __ATOMIC_ACQUIRE) == name)
 			return (struct pair *)(uintptr_t)&o->way[i];
 	return NULL;
 }
@@ -154,15 +157,65 @@ static struct pair *find(const struct table *t, uint64_t name)
 	return find_in(&t->bucket[second(hash, t->mask)], name);
 }
 
-/* A free entry; NULL: there is none. *ret_was is what it is now. */
-static struct pair *find_free(struct overrides *o, struct pair *ret_was)
+/* Free entries of a bucket: how many, and one of them. */
+static uint32_t free_ways(struct overrides *o, struct pair **ret, struct pair *ret_was)
 {
+	uint32_t n = 0;
+
 	for (uint32_t i = 0; i < OWN_WAYS; i++) {
-		*ret_was = read_pair(&o->way[i]);
-		if (ret_was->a == 0 || KIND(ret_was->b) == REMOVED)
-			return &o->way[i];
+		struct pair p = read_pair(&o->way[i]);
+
+		if (p.a != 0)
+			continue;
+		*ret = &o->way[i];
+		*ret_was = p;
+		n++;
 	}
-	return NULL;
+	return n;
+}
+
+/* A free entry for a hash; NULL: there is none. */
+static struct pair *find_free(const struct table *t, uint64_t hash, struct pair *ret_was)
+{
+	struct overrides *home = &t->bucket[hash & t->mask];
+	struct pair *p[2] = { NULL, NULL }, was[2] = { { 0, 0 }, { 0, 0 } };
+	uint32_t n[2] = { free_ways(home, &p[0], &was[0]), 0 };
+
+	if (n[0] < ENOUGH)
+		n[1] = free_ways(&t->bucket[second(hash, t->mask)], &p[1], &was[1]);
+	if (n[1] > n[0])
+		put(mark_of(home), 1);
+	*ret_was = was[n[1] > n[0]];
+	return p[n[1] > n[0]];
+}
+
+/* Move one entry of its first bucket to its second. A reader finds one of the two, or both. 1: done. */
+static int move_one(const struct table *t, struct pair *from)
+{
+	struct pair e = read_pair(from), was, *to;
+	uint64_t hash = mix(e.a, t->seed);
+	struct overrides *home = &t->bucket[hash & t->mask];
+
+	if (from < home->way || from >= home->way + OWN_WAYS || !free_ways(&t->bucket[second(hash, t->mask)], &to, &was))
+		return 0;
+	put(mark_of(home), 1);
+	if (!swap_pair(to, was, e))
+		return 0;
+	if (swap_pair(from, e, nobody))
+		return 1;
+	(void)swap_pair(to, e, nobody); /* it was changed: so it stays */
+	return 0;
+}
+
+/* Room in one of the buckets of a hash. 0: there is none. */
+static int make_room(const struct table *t, uint64_t hash)
+{
+	struct overrides *o[2] = { &t->bucket[hash & t->mask], &t->bucket[second(hash, t->mask)] };
+
+	for (uint32_t i = 0; i < 2 * OWN_WAYS; i++)
+		if (move_one(t, &o[i / OWN_WAYS]->way[i % OWN_WAYS]))
+			return 1;
+	return 0;
 }
 
 /* Of several entries of one name, which only two writers at once can make, the first stays. */
@@ -175,31 +228,25 @@ static void only_one(const struct table *t, uint64_t name)
 	for (uint32_t i = 0; i < 2 * OWN_WAYS; i++) {
 		struct pair *p = &o[i / OWN_WAYS]->way[i % OWN_WAYS], was = read_pair(p);
 
-		if (was.a == name && KIND(was.b) != REMOVED && seen++)
-			(void)swap_pair(p, was, (struct pair){ name, WORD(REMOVED) });
+		if (was.a == name && seen++)
+			(void)swap_pair(p, was, nobody);
 	}
 }
 
 /* 0: somebody else was faster, once more; 1: done; -ENOSPC. */
 static int try_set(const struct table *t, uint64_t name, uint64_t packed)
 {
-	struct pair *p = find(t, name), was, to = { name, packed };
-	uint64_t hash = mix(name, t->seed);
-	struct overrides *home = &t->bucket[hash & t->mask];
+	struct pair *p = find(t, name), was, to = KIND(packed) == REMOVE ? nobody : (struct pair){ name, packed };
 
 	if (p) {
 		was = read_pair(p);
 		return was.a == name && swap_pair(p, was, to);
 	}
-	if (KIND(packed) == REMOVED)
+	if (KIND(packed) == REMOVE)
 		return 1;
-	p = find_free(home, &was);
-	if (!p) {
-		put(mark_of(home), 1);
-		p = find_free(&t->bucket[second(hash, t->mask)], &was);
-	}
+	p = find_free(t, mix(name, t->seed), &was);
 	if (!p)
-		return -ENOSPC;
+		return make_room(t, mix(name, t->seed)) ? 0 : -ENOSPC;
 	if (!swap_pair(p, was, to))
 		return 0;
 	only_one(t, name);
@@ -224,7 +271,7 @@ int fci_keyed_find(const struct head *h, const struct made *m, uint64_t value, s
 	if (!p)
 		return 0;
 	e = read_pair(p);
-	if (e.a != name_of(value) || KIND(e.b) == REMOVED)
+	if (e.a != name_of(value))
 		return 0;
 	if (KIND(e.b) == PLAN)
 		e.b = get(&h->plan[e.b & FC_KEYED_PLANS_MAX].numbers);
@@ -244,7 +291,7 @@ void fci_keyed_carry(const struct head *was, uint32_t was_buckets, uint32_t was_
 	for (uint64_t i = 0; i < (uint64_t)was_o * WAYS; i++) {
 		struct pair e = read_pair(&from[i / WAYS].way[i % WAYS]);
 
-		if (i % WAYS != OWN_WAYS && e.a != 0 && KIND(e.b) != REMOVED)
+		if (i % WAYS != OWN_WAYS && e.a != 0)
 			(void)set(&to, e.a, e.b);
 	}
 }
@@ -257,7 +304,7 @@ uint64_t fci_keyed_overrides(const struct head *h, const struct made *m)
 	for (uint64_t i = 0; get(&h->overriding) && i < ((uint64_t)m->o_mask + 1) * WAYS; i++) {
 		struct pair e = read_pair(&o[i / WAYS].way[i % WAYS]);
 
-		n += i % WAYS != OWN_WAYS && e.a != 0 && KIND(e.b) != REMOVED;
+		n += i % WAYS != OWN_WAYS && e.a != 0;
 	}
 	return n;
 }
@@ -308,7 +355,7 @@ static int change_value(struct fc_call *c, void *arg)
 	} else {
 		raise_most(h, packed);
 	}
-	if (KIND(packed) != REMOVED)
+	if (KIND(packed) != REMOVE)
 		put(&h->overriding, 1);
 	rc = set(&t, text, packed);
 	if (rc == 0 && address != text)
@@ -344,14 +391,14 @@ static int change(struct fc_iface *f, const char *rule, struct change *x, const 
 
 int fc_keyed_override(struct fc_iface *f, const char *rule, const char *value, const struct fc_keyed_numbers *n)
 {
-	struct change x = { .value = value, .packed = WORD(REMOVED) };
+	struct change x = { .value = value, .packed = WORD(REMOVE) };
 
 	return value ? change(f, rule, &x, n, change_value) : -EINVAL;
 }
 
 int fc_keyed_assign(struct fc_iface *f, const char *rule, const char *value, const char *plan)
 {
-	struct change x = { .value = value, .plan = plan, .packed = WORD(REMOVED) };
+	struct change x = { .value = value, .plan = plan, .packed = WORD(REMOVE) };
 
 	return value ? change(f, rule, &x, NULL, change_value) : -EINVAL;
 }

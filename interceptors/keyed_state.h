@@ -19,7 +19,9 @@
 #define LANES  64u
 #define WAYS   8u
 #define PLANS  (FC_KEYED_PLANS_MAX + 1)
+#define NOTES  1024u
 #define FRAC   4u                    /* bits of a token's time under 1 ns */
+#define INLINE static inline __attribute__((__always_inline__)) /* what waits for the last lock */
 #define UNITS_MAX (1ull << 62)
 
 /* A pair that a compare-and-swap changes at once; read word by word. */
@@ -27,6 +29,8 @@ struct pair {
 	_Alignas(16) uint64_t a;
 	uint64_t b;
 };
+
+static const struct pair nobody = { 0, 0 };
 
 struct lane {
 	_Alignas(LINE) uint64_t inserted;
@@ -49,6 +53,7 @@ struct head {
 	_Alignas(LINE) uint64_t ticket; /* makes each claim of a place another one */
 	_Alignas(LINE) struct lane lane[LANES];
 	struct plan plan[PLANS];
+	uint64_t refused[NOTES]; /* values refused last, for check; a note, not needed */
 };
 
 struct places {
@@ -163,13 +168,12 @@ static inline struct pair read_pair(const struct pair *p)
 	return r;
 }
 
-/* Where a key may be: its hash, by the seed of the table, and the distance of its second bucket. */
+/* Where a key may be: its hash, one to one, by the seed of the table (values are good hashes already); and
+ * its second bucket. */
 static inline uint64_t mix(uint64_t value, uint64_t seed)
 {
-	uint64_t x = value ^ seed;
+	uint64_t x = (value ^ seed) * 0xd6e8feb86659fd93ull;
 
-	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
-	x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
 	return x ^ x >> 32;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * priority.c - refuse by (business, user) priority under overload (SPEC section 6, priority).
+ * priority.c - refuse by (business, user) priority under overload.
  *
  *   check   counts the call under its level, and refuses when that is over the threshold.
  *   window  ends after window_ns or window_calls; the call that meets its end and wins `window` counts

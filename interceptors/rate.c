@@ -206,7 +206,7 @@ static void make(const struct fc_rate_conf *conf, struct made *k, uint32_t cpus)
 static uint64_t rate_state_size(const void *conf, uint32_t cpus)
 {
 	(void)conf;
-	return sizeof(struct rate_state) + (uint64_t)LINE * (cpus < LANES_MAX ? cpus : LANES_MAX);
+	return sizeof(struct rate_state) + (uint64_t)LANE_BYTES * (cpus < LANES_MAX ? cpus : LANES_MAX);
 }
 
 /* Before other numbers come. It changes nothing that a call now would not. */
@@ -239,8 +239,9 @@ static int rate_setup(struct fc_setup *setup)
 		return 0;
 	}
 	put(&((struct rate_state *)setup->state)->time, setup->now_ns);
+	put(&((struct rate_state *)setup->state)->common.time, setup->now_ns);
 	if (!is_window(conf) && conf->kind != FC_RATE_TOTAL)
-		fci_rate_bucket_fill(&c, conf->initial);
+		fci_rate_bucket_begin(&c, conf->initial);
 	return 0;
 }
 
@@ -409,7 +410,8 @@ static int available(struct fc_call *c, void *arg)
 	return 0;
 }
 
-int fc_rate_reserve(struct fc_iface *iface, const char *rule, uint32_t n, uint64_t max_wait_ns, struct fc_rate_hold *ret_hold)
+int fc_rate_reserve(struct fc_iface *iface, const char *rule, uint32_t n, uint64_t max_wait_ns,
+                    struct fc_rate_hold *ret_hold)
 {
 	struct ask a = { .max_wait_ns = max_wait_ns, .n = n, .hold = ret_hold };
 

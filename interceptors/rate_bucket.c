@@ -6,19 +6,21 @@
  *          of t alone, G(t) = floor(t * rate), rate a fixed-point number of 63 bits rounded up: what is
  *          minted in steps adds up without an error, however small or many the steps. (steps:
  *          floor(t / period) * n tokens.)
- * Bucket.  `time`: minted until then. A call that finds now later moves it by compare-and-swap; who
- *          succeeds, alone, adds G(now) - G(time). So nothing is minted twice, a now that is late or went
- *          back mints nothing, and a jump ahead mints what the bucket holds.
+ * Bucket.  Two words, tokens and the time until which they are minted, change together by one 16-byte
+ *          compare-and-swap: G(now) - G(time) comes in, what does not fit is gone, the call's tokens go
+ *          out. So nothing is minted twice, a now that is late mints nothing, a jump ahead mints what the
+ *          bucket holds, and a thread that is stopped anywhere has nothing in hand that others miss.
  * Leases.  The capacity is spread: the common part holds up to cap - lanes * lease, and each CPU's lane
  *          up to lease. A call takes from its CPU's lane; when that is empty it takes a batch with its
  *          own from the common part; before anyone is refused or has to wait, all lanes are emptied for
  *          him. All parts together never hold more than cap, so the bound is that of one bucket.
- * Bound.   In any time from a to b of the calls' nows, admitted <= burst + rate * (b - a) + 2^-16 tokens,
- *          exactly, with any number of threads. By real time add rate * r, r the resolution of the
- *          clock (the chain reads one that is finer than burst / rate / 4) and what nows are late by. Steps: burst + n for each
- *          multiple of the period in it. An interval with a reload in it: the larger rate, and once more
- *          the larger burst. Nothing is lost while tokens are wanted: under saturation all that is
- *          minted is admitted.
+ * Bound.   In any time from a to b of the calls' nows, admitted <= burst + rate * (b - a) + 2^-16 tokens, with
+ *          any number of threads. By real time add rate * r, r the resolution of the clock (the chain reads
+ *          one that is finer than burst / rate / 4) and what nows are late by. Steps: burst + n for each
+ *          multiple of the period in it. A thread that is stopped while it carries a batch to its lane
+ *          brings it late: at most one lease for each such thread. An interval with a reload in it: the
+ *          larger rate, and once more the larger burst. Nothing is lost while tokens are wanted: under
+ *          saturation all that is minted is admitted.
  * Waiting. (max_wait_ns) The common part may go below zero by what comes in that time; the call runs when
  *          its tokens are minted. Undo and cancel give back all units. Later reservations keep their
  *          delays; who comes next takes what was given back, and may run at the same time as one of
@@ -30,10 +32,9 @@
  *              price of a token = 1 / r + max(0, stored - threshold) * (cf - 1) / r / (max - threshold)
  *          Time in use lowers stored by the tokens it buys, so from cold to r takes W, and
  *          2 W r / (1 + cf) tokens; time that buys nothing (the bucket is full) raises it by max / W.
- * Killed.  A process that dies between two steps loses what it held in hand: less is admitted, once. A
- *          thread that is stopped between claiming time and adding the tokens makes others miss them until
- *          it goes on.
- * Cost.    From a lane one compare-and-swap on the CPU's own line; else two on the common line, and the
+ * Killed.  A process that dies between two steps loses what it carried between the common part and the
+ *          lanes: less is admitted, once.
+ * Cost.    From a lane one compare-and-swap on the CPU's own line; else one on the common line, and the
  *          lanes before a refusal that check did not see coming. A refusal reads time, tokens, lanes.
  */
 #include "rate_state.h"
@@ -103,12 +104,15 @@ static uint64_t ns_until(const struct fc_call *c, int64_t units)
 	const struct fc_rate_conf *conf = c->conf;
 	const struct made *k = made_of(conf);
 	uint64_t per = conf->limit.per_ns, steps;
+	double cold;
 	wide ns;
 
 	if (units <= 0)
 		return 0;
-	if (conf->kind == FC_RATE_WARM_UP)
-		return (uint64_t)((double)units / UNITS(1) * price_of(k, stored_of(c->state, k))) + 1;
+	if (conf->kind == FC_RATE_WARM_UP) {
+		cold = (double)units / UNITS(1) * price_of(k, stored_of(c->state, k)) + 1;
+		return cold < 9e18 ? (uint64_t)cold : FC_NEVER_NS;
+	}
 	if (conf->refill == FC_RATE_STEPS) {
 		steps = ((uint64_t)units + (uint64_t)UNITS(conf->limit.n) - 1) / (uint64_t)UNITS(conf->limit.n);
 		ns = (wide)steps * per - c->now_ns % per;
@@ -118,12 +122,11 @@ static uint64_t ns_until(const struct fc_call *c, int64_t units)
 	return ns < INFINITE_NS ? (uint64_t)ns : INFINITE_NS;
 }
 
-/* Time was claimed and made `units`. Those that the bucket has no room for nobody buys: it cooled. */
-static void warm_up(const struct fc_call *c, uint64_t ns, int64_t units)
+/* Time has made `units`. Those that the bucket has no room for nobody buys: it cooled. */
+static void warm_up(const struct fc_call *c, uint64_t ns, int64_t units, int64_t room)
 {
 	struct rate_state *s = c->state;
 	const struct made *k = made_of(c->conf);
-	int64_t room = k->cap - sane(get_units(&s->tokens), 0, k->cap);
 	double bought = (double)at_most(units, room), most = k->cold_max * UNITS(1), idle = 0, v;
 	uint64_t was = get(&s->warm);
 
@@ -137,22 +140,17 @@ static void warm_up(const struct fc_call *c, uint64_t ns, int64_t units)
 	} while (!swap(&s->warm, &was, (uint64_t)v));
 }
 
-/* Claim the time until now, and with it the units it has minted. */
-static int64_t claim(struct fc_call *c)
+/* Until when units are minted now, and how many that makes. A late now mints none. */
+static int64_t mint(const struct fc_call *c, uint64_t *time)
 {
-	struct rate_state *s = c->state;
-	uint64_t time = get(&s->time), since;
+	uint64_t since = *time;
 	int64_t units;
 
-	if (c->now_ns < time)
-		return time - c->now_ns >= LATE_NS && rate_set_back(s, c->now_ns, time, &since) ?
-		       minted(c, since, c->now_ns) : 0;
-	rate_in_time(s);
-	units = minted(c, time, c->now_ns);
-	if (units <= 0 || !swap(&s->time, &time, c->now_ns))
+	if (c->now_ns < since && (since - c->now_ns < LATE_NS || !rate_set_back(c->state, c->now_ns, &since)))
 		return 0;
-	if (((const struct fc_rate_conf *)c->conf)->kind == FC_RATE_WARM_UP)
-		warm_up(c, c->now_ns - time, units);
+	units = minted(c, since, c->now_ns);
+	if (units > 0 || c->now_ns < *time)
+		*time = c->now_ns;
 	return units;
 }
 
@@ -254,39 +252,65 @@ static int64_t batch(const struct made *k, int64_t left, int64_t room)
 	return n > 0 ? n & ~(UNITS(1) - 1) : 0;
 }
 
+/* What settle() is to do, and has done. */
+struct deal {
+	int64_t give;         /* units that were in the bucket before: undone, or from the lanes */
+	int64_t want, debt;   /* take so many, if that leaves no less than -debt */
+	int64_t fresh, room, over, more, back;
+	struct common left;
+};
+
+/* The common part as it becomes. 1: the wanted units are taken. */
+static int reckon(const struct fc_call *c, struct deal *d, struct common was, int64_t lane_room)
+{
+	const struct made *k = made_of(c->conf);
+	int64_t to = sane(was.tokens, -UNITS(FC_RATE_TOKENS_MAX), k->cap);
+	int got;
+
+	d->left.time = was.time;
+	d->fresh = mint(c, &d->left.time);
+	d->room = to < k->common ? k->common - to : 0;
+	d->over = d->fresh - at_most(d->fresh, d->room);
+	to += d->fresh - d->over + d->give;
+	if (was.tokens > k->common)
+		d->over = 0; /* other numbers held before: the lanes get what is there */
+	got = to - d->want >= -d->debt;
+	to -= got ? d->want : 0;
+	d->more = got && d->want ? batch(k, to, lane_room) : 0;
+	to -= d->more;
+	d->back = to > k->common ? to - k->common : 0;
+	d->left.tokens = to - d->back;
+	return got;
+}
+
 /*
- * Put units into the common part, and take `want` out, if that leaves no less than -debt: 1. *ret_left is
- * what it leaves. Minted units (`fresh`) fill the common part, then the lanes, before anything is taken;
- * given ones, which were in the bucket before, may pass through. A batch goes to the own lane with it.
+ * Bring the common part up to now, give and take, all at once: minted units fill it, and the lanes, before
+ * anything is taken; given ones may pass through. A batch goes to the own lane. 1: taken.
  */
-static int settle(struct fc_call *c, int64_t units, int fresh, int64_t want, int64_t debt, int64_t *ret_left)
+static int settle(struct fc_call *c, struct deal *d)
 {
 	struct rate_state *s = c->state;
 	const struct made *k = made_of(c->conf);
 	uint64_t *own = k->lanes ? lane_at(c, own_lane(c, k)) : NULL;
-	int64_t room = own ? k->lease - lane_has(k, get(own)) : 0;
-	int64_t was = get_units(&s->tokens), to, over, more, back, ignored;
+	struct common was = get_common(&s->common);
 	int got;
 
 	do {
-		to = sane(was, -UNITS(FC_RATE_TOKENS_MAX), k->cap);
-		over = fresh ? units - at_most(units, to < k->common ? k->common - to : 0) : 0;
-		to += units - over;
-		over = was > k->common ? 0 : over; /* other numbers held before: the lanes get what is there */
-		got = to - want >= -debt;
-		to -= got ? want : 0;
-		more = got && want ? batch(k, to, room - over) : 0;
-		to -= more;
-		back = to > k->common ? to - k->common : 0;
-		to -= back;
-	} while (to != was && !swap_units(&s->tokens, &was, to));
-	if (more > 0 && (more = lane_fill(own, k, more)) > 0)
-		(void)settle(c, more, 0, 0, 0, &ignored); /* another thread of this CPU filled it: once, as want is 0 */
-	if (back > 0)
-		spread(c, back);
-	if (over > 0 && own)
-		spread_minted(c, over, spread_due(c) ? k->lanes : 1);
-	*ret_left = to;
+		got = reckon(c, d, was, own ? k->lease - lane_has(k, get(own)) : 0);
+	} while ((d->left.tokens != was.tokens || d->left.time != was.time) && !swap_common(&s->common, &was, d->left));
+	if (c->now_ns >= was.time || d->left.time < was.time)
+		rate_in_time(s);
+	if (d->fresh > 0 && ((const struct fc_rate_conf *)c->conf)->kind == FC_RATE_WARM_UP)
+		warm_up(c, c->now_ns - was.time, d->fresh, d->room);
+	if (d->over > 0 && own)
+		spread_minted(c, d->over, spread_due(c) ? k->lanes : 1);
+	if (d->back > 0)
+		spread(c, d->back);
+	if (d->more > 0 && (d->more = lane_fill(own, k, d->more)) > 0) {
+		struct deal rest = { .give = d->more }; /* another thread of this CPU filled it */
+
+		(void)settle(c, &rest); /* once: it wants nothing */
+	}
 	return got;
 }
 
@@ -298,11 +322,11 @@ static uint64_t tokens_of(int64_t units)
 /* The common part, as it would be at now. */
 static int64_t common_now(const struct fc_call *c)
 {
-	const struct rate_state *s = c->state;
+	struct common is = get_common(&((const struct rate_state *)c->state)->common);
 	const struct made *k = made_of(c->conf);
-	int64_t has = sane(get_units(&s->tokens), -UNITS(FC_RATE_TOKENS_MAX), k->cap);
+	int64_t has = sane(is.tokens, -UNITS(FC_RATE_TOKENS_MAX), k->cap);
 
-	return at_most(has + minted(c, get(&s->time), c->now_ns), k->cap);
+	return at_most(has + minted(c, is.time, c->now_ns), k->cap);
 }
 
 /* The most that one call may take: a paced one may wait for its own tokens. */
@@ -335,7 +359,7 @@ int fci_rate_bucket_check(struct fc_call *c)
 	int64_t want = UNITS(c->weight), has;
 	uint64_t time;
 
-	time = get(&s->time);
+	time = get(&s->common.time);
 	if (c->now_ns < time && time - c->now_ns >= LATE_NS)
 		return 0; /* set back, or late: pre finds out */
 	has = common_now(c);
@@ -345,44 +369,44 @@ int fci_rate_bucket_check(struct fc_call *c)
 }
 
 /* Reserve what is to come: with a delay. */
-static int bucket_wait(struct fc_call *c, int64_t want, uint64_t max_ns)
+static int bucket_wait(struct fc_call *c, int64_t want)
 {
 	const struct fc_rate_conf *conf = c->conf;
-	uint64_t ns = max_ns < conf->max_wait_ns ? max_ns : conf->max_wait_ns, time;
-	int64_t debt = ns ? units_in(c, ns) : 0, left;
+	uint64_t ns = c->max_delay_ns < conf->max_wait_ns ? c->max_delay_ns : conf->max_wait_ns;
+	int64_t debt = ns ? units_in(c, ns) : 0;
+	struct deal d = { .want = want, .debt = debt }, undo = { .give = want };
 
-	if (debt <= 0 || !settle(c, 0, 0, want, debt, &left))
+	if (debt <= 0 || !settle(c, &d))
 		return no_tokens(c, common_now(c), debt);
-	c->delay_ns = left < 0 ? ns_until(c, -left) : 0;
-	time = get(&((struct rate_state *)c->state)->time);
-	if (time > c->now_ns && left < 0)
-		c->delay_ns += time - c->now_ns; /* minted until then already */
+	c->delay_ns = d.left.tokens < 0 ? ns_until(c, -d.left.tokens) : 0;
+	if (d.left.time > c->now_ns && d.left.tokens < 0)
+		c->delay_ns += d.left.time - c->now_ns; /* minted until then already */
 	if (c->delay_ns <= ns)
 		return 0;
 	c->delay_ns = 0;
-	(void)settle(c, want, 0, 0, 0, &left);
+	(void)settle(c, &undo);
 	return no_tokens(c, common_now(c), debt);
 }
 
 int fci_rate_bucket_take(struct fc_call *c)
 {
 	const struct made *k = made_of(c->conf);
-	int64_t want = UNITS(c->weight), left;
+	struct deal now = { .want = UNITS(c->weight) }, all = now;
 
 	if (too_heavy(c))
 		return no_tokens(c, 0, 0);
-	if (settle(c, claim(c), 1, want, 0, &left))
+	if (settle(c, &now))
 		return 0;
-	if (k->lanes && settle(c, collect(c), 0, want, 0, &left))
+	if (k->lanes && (all.give = collect(c)) > 0 && settle(c, &all))
 		return 0;
-	return bucket_wait(c, want, c->max_delay_ns);
+	return bucket_wait(c, now.want);
 }
 
 void fci_rate_bucket_give(struct fc_call *c)
 {
-	int64_t left;
+	struct deal d = { .give = UNITS(c->weight) };
 
-	(void)settle(c, UNITS(c->weight), 0, 0, 0, &left);
+	(void)settle(c, &d);
 }
 
 int64_t fci_rate_bucket_has(struct fc_call *c)
@@ -392,18 +416,18 @@ int64_t fci_rate_bucket_has(struct fc_call *c)
 	return units < 0 ? -((-units + UNITS(1) - 1) >> UNIT_BITS) : units >> UNIT_BITS;
 }
 
-void fci_rate_bucket_fill(struct fc_call *c, uint64_t tokens)
+void fci_rate_bucket_begin(struct fc_call *c, uint64_t tokens)
 {
-	const struct made *k = made_of(c->conf);
-	int64_t left;
+	struct deal d = { .give = at_most(UNITS(tokens), made_of(c->conf)->cap) };
+	struct rate_state *s = c->state;
 
-	(void)settle(c, UNITS(tokens) < k->cap ? UNITS(tokens) : k->cap, 0, 0, 0, &left);
+	put(&s->common.time, c->now_ns);
+	(void)settle(c, &d);
 }
 
-/* What has been minted until now comes by the numbers so far. */
 void fci_rate_bucket_settle(struct fc_call *c)
 {
-	int64_t left;
+	struct deal d = { .give = 0 };
 
-	(void)settle(c, claim(c), 1, 0, 0, &left);
+	(void)settle(c, &d);
 }

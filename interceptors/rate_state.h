@@ -12,7 +12,8 @@
 #include <fcguard/rate.h>
 #include <fcguard/time.h>
 
-#define LINE      128u
+#define LINE      64u
+#define LANE_BYTES 128u     /* neighbouring lines are fetched together */
 #define LANES_MAX 64u
 #define SLOTS     128u      /* of a sliding window */
 #define UNIT_BITS 16u       /* tokens are counted in units of 2^-16 */
@@ -43,18 +44,24 @@ struct made {
 };
 FC_STATIC_ASSERT(sizeof(struct made) <= sizeof(((struct fc_rate_conf *)0)->made_), "room in the conf");
 
+/* The common part of a bucket: two words that change together. */
+struct common {
+	_Alignas(16) int64_t tokens; /* units; below zero: reserved ahead */
+	uint64_t time;               /* they have been minted until then */
+};
+
 /*
  * The state of a rule, zeroed at first. One set of words a group of kinds, so that a reload can change
  * the kind. Lanes follow, one line each.
  */
 struct rate_state {
-	_Alignas(LINE) int64_t tokens; /* common part of the bucket, units; below zero: reserved ahead */
-	uint64_t time;      /* tokens have been minted until then; windows: newest now */
+	_Alignas(LINE) struct common common;
 	uint64_t back;      /* a clock seems set back: rate_set_back(); 0: no */
 	uint64_t spread_ns; /* last time that lanes were filled up */
 	uint64_t warm;      /* warm_up: units used since it was cold */
 	_Alignas(LINE) uint64_t window; /* rate_window.c */
 	uint64_t older;
+	uint64_t time;      /* of windows: newest now */
 	uint64_t used;      /* total */
 	_Alignas(LINE) uint64_t slot[SLOTS];
 };
@@ -83,16 +90,49 @@ static inline int swap(uint64_t *p, uint64_t *was, uint64_t to)
 	return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-static inline int64_t get_units(const int64_t *p)
+/* Each word is whole, the two need not belong together: swap_common() finds out. */
+static inline struct common get_common(const struct common *p)
 {
 	/* N: see above. */
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
+	return (struct common){ __atomic_load_n(&p->tokens, __ATOMIC_RELAXED), __atomic_load_n(&p->time, __ATOMIC_RELAXED) };
 }
 
-static inline int swap_units(int64_t *p, int64_t *was, int64_t to)
+/* Both words at once, if they are *was; else *was is what is there. X1: acquire and release, by the instruction;
+ * relaxed would do. */
+static inline int swap_common(struct common *p, struct common *was, struct common to)
 {
-	/* N: see above. */
-	return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+#if defined(__x86_64__)
+	char done;
+
+	__asm__ volatile("lock cmpxchg16b %[p]\n\tsetz %[done]"
+	                 : [done] "=q"(done), [p] "+m"(*p), "+a"(was->tokens), "+d"(was->time)
+	                 : "b"(to.tokens), "c"(to.time)
+	                 : "cc", "memory");
+	return done;
+#elif defined(__aarch64__)
+	int64_t tokens;
+	uint64_t time;
+	uint32_t fail;
+
+	/* Tries again only when somebody else wrote to the line meanwhile. */
+	__asm__ volatile("1: ldaxp %[tokens], %[time], %[p]\n\t"
+	                 "cmp %[tokens], %[was_tokens]\n\t"
+	                 "ccmp %[time], %[was_time], #0, eq\n\t"
+	                 "mov %w[fail], #1\n\t"
+	                 "b.ne 2f\n\t"
+	                 "stlxp %w[fail], %[to_tokens], %[to_time], %[p]\n\t"
+	                 "cbnz %w[fail], 1b\n\t"
+	                 "2:"
+	                 : [tokens] "=&r"(tokens), [time] "=&r"(time), [fail] "=&r"(fail), [p] "+Q"(*p)
+	                 : [was_tokens] "r"(was->tokens), [was_time] "r"(was->time),
+	                   [to_tokens] "r"(to.tokens), [to_time] "r"(to.time)
+	                 : "cc", "memory");
+	if (fail)
+		*was = (struct common){ tokens, time };
+	return !fail;
+#else
+#error "no compare-and-swap of two words is written for this machine"
+#endif
 }
 
 static inline int64_t at_most(int64_t v, int64_t most)
@@ -102,7 +142,7 @@ static inline int64_t at_most(int64_t v, int64_t most)
 
 static inline uint64_t *lane_at(const struct fc_call *c, uint32_t i)
 {
-	return (uint64_t *)(void *)((char *)c->state + sizeof(struct rate_state) + (size_t)i * LINE);
+	return (uint64_t *)(void *)((char *)c->state + sizeof(struct rate_state) + (size_t)i * LANE_BYTES);
 }
 
 static inline uint32_t own_lane(const struct fc_call *c, const struct made *k)
@@ -175,12 +215,12 @@ static inline int refuse(struct fc_call *c, uint64_t observed, uint64_t limit, u
 }
 
 /*
- * now is so far behind `time` that the clock may have been set back. It was, if for LATE_NS nothing but
- * such calls comes, and LATE_CALLS of them at least: 1, and time goes on from now; *ret_since is when the
- * first of them came. A call in time takes the suspicion back (rate_in_time), so late ones among others
+ * now is so far behind that the clock may have been set back. It was, if for LATE_NS nothing but such calls
+ * comes, and LATE_CALLS of them at least: 1, and the caller makes time go on from now; *ret_since is when
+ * the first of them came. A call in time takes the suspicion back (rate_in_time), so late ones among others
  * never move it. `back` has the first one's now, and their number in its low bits.
  */
-static inline int rate_set_back(struct rate_state *s, uint64_t now, uint64_t time, uint64_t *ret_since)
+static inline int rate_set_back(struct rate_state *s, uint64_t now, uint64_t *ret_since)
 {
 	uint64_t back = get(&s->back), since = back & ~LATE_CALLS;
 
@@ -188,13 +228,12 @@ static inline int rate_set_back(struct rate_state *s, uint64_t now, uint64_t tim
 		(void)swap(&s->back, &back, (now & ~LATE_CALLS) | 1);
 		return 0;
 	}
-	if ((back & LATE_CALLS) < LATE_CALLS)
+	if ((back & LATE_CALLS) < LATE_CALLS) {
 		(void)swap(&s->back, &back, back + 1);
-	if ((back & LATE_CALLS) < LATE_CALLS || now - since < LATE_NS || !swap(&s->time, &time, now))
 		return 0;
-	put(&s->back, 0);
+	}
 	*ret_since = since;
-	return 1;
+	return now - since >= LATE_NS;
 }
 
 static inline void rate_in_time(struct rate_state *s)
@@ -208,8 +247,8 @@ int fci_rate_bucket_check(struct fc_call *c);
 int fci_rate_bucket_take(struct fc_call *c);
 void fci_rate_bucket_give(struct fc_call *c);
 int64_t fci_rate_bucket_has(struct fc_call *c);
-void fci_rate_bucket_settle(struct fc_call *c);
-void fci_rate_bucket_fill(struct fc_call *c, uint64_t tokens); /* at first */
+void fci_rate_bucket_settle(struct fc_call *c); /* what time has brought until now comes by the numbers so far */
+void fci_rate_bucket_begin(struct fc_call *c, uint64_t tokens); /* at first */
 
 /* rate_window.c: fixed and sliding. *at says which slot the call was counted in. */
 int fci_rate_window_check(struct fc_call *c);

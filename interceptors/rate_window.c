@@ -59,7 +59,10 @@ static uint64_t steady(const struct fc_call *c)
 			;
 		return now > time ? now : time;
 	}
-	return time - now >= LATE_NS && rate_set_back(s, now, time, &since) ? now : time;
+	if (time - now < LATE_NS || !rate_set_back(s, now, &since) || !swap(&s->time, &time, now))
+		return time;
+	rate_in_time(s);
+	return now;
 }
 
 /* The same to look only. */

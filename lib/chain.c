@@ -53,7 +53,11 @@ struct fci_chain *fci_chain_of(struct fc_iface *f, uint32_t version)
 static int refused_by(struct fci_way *w, const struct fci_stage *s, const struct fc_call *c, int rc)
 {
 	if (s->flags & FC_RULE_DRY_RUN) {
-		fci_count(w->f, FCI_C_WOULD_REFUSE, 1);
+		uint32_t bit = 1u << (s - w->chain->stage);
+
+		if (!(w->would_refuse & bit)) /* else its check has said so already */
+			fci_count(w->f, FCI_C_WOULD_REFUSE, 1);
+		w->would_refuse |= bit;
 		return 0;
 	}
 	if (rc < 0)
@@ -239,6 +243,7 @@ int fc_iface_with(struct fc_iface *f, const struct fc_interceptor *ic, const cha
 		if (s->ic != ic || strcmp(s->name, name ? name : ic->name) != 0)
 			continue;
 		call_begin(&c, f, NULL, fci_clock_now(&f->fc->clock), 1);
+		memset(&c.observed, 0, sizeof(c) - offsetof(struct fc_call, observed));
 		for_stage(&c, s, NULL);
 		rc = fn(&c, arg);
 		break;

@@ -136,14 +136,14 @@ static int turn(struct fci_writeoff *w, uint64_t *k, uint32_t state)
 	return 1;
 }
 
-/* Release: whoever reads one of them (A3) reads a key of this time or later after it. */
+/* R3 -> A3: release: whoever reads one of them reads a key of this time or later after it. */
 static void fill(struct fci_writeoff *w, const struct fci_view *v)
 {
-	/* R3 -> A3. */
 	atomic_store_explicit(&w->start, v->start, FCI_REL);
 	atomic_store_explicit(&w->who, (uint64_t)v->site << 32 | v->tid, FCI_REL);
 	atomic_store_explicit(&w->frame, v->frame, FCI_REL);
 	atomic_store_explicit(&w->meta, v->meta, FCI_REL);
+	/* R3: all of them. */
 	atomic_store_explicit(&w->tag, v->tag, FCI_REL);
 	atomic_store_explicit(&w->slot, v->slot, FCI_REL);
 	atomic_store_explicit(&w->word, v->word, FCI_REL);
@@ -334,9 +334,9 @@ static void mend(struct fc_iface *f, struct fci_writeoff *w)
 		return;
 	/* A4 -> X4. */
 	if (is_purged(atomic_load_explicit(fci_word(f, v.slot), FCI_SC), v.word)) {
-		if (KEY_STATE(k) == PREP)
-			(void)turn(w, &k, ACTIVE);
-		free_purged(f, v.slot, v.word);
+		/* Two may have met over the call: free the slot for an element that is ACTIVE, whosever. */
+		if (KEY_STATE(k) == ACTIVE || turn(w, &k, ACTIVE))
+			free_purged(f, v.slot, v.word);
 	} else if (gone) {
 		(void)turn(w, &k, EMPTY);
 	}

@@ -74,6 +74,7 @@ struct fc_iface {
 	struct fci_state *states;       /* of rules. fc->setup */
 	uint32_t fine;                  /* 1: a rule wants a finer clock than the coarse one. fc->setup */
 	fci_a32 parked[8];              /* suspended entries, by chain version modulo 8 */
+	struct fci_fallback *_Atomic fallback; /* NULL: never set. fallback.c */
 	struct fci_async *_Atomic async; /* callbacks of waiters, one a node; NULL: never used. async.c */
 	uint64_t tick_at;               /* housekeeping: next look. Only the ticking thread */
 	uint64_t tick_activity, tick_gens, tick_refused, tick_last; /* only the ticking thread */

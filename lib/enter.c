@@ -17,6 +17,7 @@
 #define CTX_V1_BYTES  sizeof(struct fc_ctx)
 #define LABELS_MAX    16u
 #define PRIORITY_MAX  7u
+#define TOO_HEAVY (-1) /* beside enum fci_claimed */
 #define STUCK_MS_MAX  UINT32_MAX
 
 /* ---- refusing ---------------------------------------------------------------------------------- */
@@ -385,11 +386,15 @@ FCI_INLINE int enter_chain(struct fci_way *w)
 		return rc;
 	if (fci_likely(claim_plain(w) == FCI_GOT))
 		return fci_admit(w);
-	if (w->ctx->weight > 1 && w->ctx->weight > fci_iface_max_weight(w->f) && !(w->gate & FCI_GATE_DRY_RUN))
-		return fci_refuse(w->e, w->f, FC_REFUSED_WEIGHT, "cap", w->ctx->weight, fci_iface_max_weight(w->f), 0, w->now);
-	rc = claim(w, 0);
+	rc = w->ctx->weight > 1 && w->ctx->weight > fci_iface_max_weight(w->f) ? TOO_HEAVY : claim(w, 0);
 	if (rc == FCI_FULL)
 		rc = claim_harder(w);
+	if (rc == TOO_HEAVY) {
+		if (!(w->gate & FCI_GATE_DRY_RUN))
+			return fci_refuse(w->e, w->f, FC_REFUSED_WEIGHT, "cap", w->ctx->weight, fci_iface_max_weight(w->f), 0, w->now);
+		fci_count(w->f, FCI_C_WOULD_REFUSE, 1);
+		rc = claim_over(w);
+	}
 	if (rc > FCI_CHANGED) { /* a reason of the wait */
 		waited = rc;
 		rc = FCI_FULL;

@@ -77,6 +77,7 @@ struct fci_way {
 	struct fci_claim claim;
 	struct fci_chain *chain;
 	uint64_t delay;          /* ns from now until the call may run: fc_call.delay_ns */
+	uint32_t would_refuse;   /* stages in dry run that were counted, a bit each */
 	int async;               /* never blocks: FC_PENDING where it would wait */
 	struct fc_ctx own;       /* left as it is until it is needed */
 };
@@ -94,6 +95,7 @@ FCI_INLINE void fci_way_begin(struct fci_way *w, struct fc_entry *e, struct fc_i
 	w->self = fci_thread_self();
 	w->chain = NULL;
 	w->delay = 0;
+	w->would_refuse = 0;
 	w->async = 0;
 }
 

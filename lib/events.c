@@ -94,6 +94,18 @@ static const char *denied_text(uint64_t reason)
 	}
 }
 
+/* What fc_breaker_force() and fc_degrade_fault() say. */
+static const char *set_text(uint64_t v)
+{
+	switch (v) {
+	case FC_SET_AUTO: return "automatic";
+	case FC_SET_OPEN: return "open";
+	case FC_SET_CLOSED: return "closed";
+	case FC_SET_ON: return "on";
+	default: return "off";
+	}
+}
+
 static int print_time(char *to, size_t room, uint64_t ns)
 {
 	if (ns < FC_US(1))
@@ -114,6 +126,7 @@ static int print_value(char *to, size_t room, char form, uint64_t v)
 	case 's': return snprintf(to, room, "%s", fc_status_text((int)(int64_t)v));
 	case 'h': return snprintf(to, room, "%s", fc_health_reason_text((uint32_t)v));
 	case 'd': return snprintf(to, room, "%s", denied_text(v));
+	case 'f': return snprintf(to, room, "%s", set_text(v));
 	default: return snprintf(to, room, "%llu", (unsigned long long)v);
 	}
 }

@@ -7,6 +7,7 @@
 #include "chain.h"
 #include "check.h"
 #include "entry.h"
+#include "fallback.h"
 #include "iface.h"
 #include "rule.h"
 #include "limit.h"
@@ -578,6 +579,7 @@ void fci_iface_free(struct fc *fc, struct fc_iface *f)
 {
 	fci_chain_free_all(fc, f);
 	fci_async_free(f);
+	fci_fallback_free(fc, f);
 	fci_states_free(fc, f);
 	fci_free(fc, f, sizeof(*f));
 }

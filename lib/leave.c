@@ -80,6 +80,7 @@ static int leave_parked(struct fc_entry *e, uint64_t meta)
 	struct ending d = ending_of(e, meta);
 	uint64_t word = FCI_PARKED(fci_me(f)), was;
 
+	d.call.weight = e->slot_;
 	memcpy(d.call.cells, e->data_, sizeof(d.call.cells));
 	/* X1: of two exits one wins; it sees the entry as suspend left it. In the child of a fork none does:
 	 * the word is the parent's. */
@@ -251,10 +252,14 @@ void fc_entry_take(struct fc_entry *to, struct fc_entry *from)
 
 	if (!to || !from || to == from)
 		return;
+	if (from->meta_ & FCI_E_ASYNC) { /* its grant comes to where it is */
+		*to = (struct fc_entry){ 0 };
+		return;
+	}
 	*to = *from;
 	w = from->word_;
 	from->word_ = 0;
-	if (!w || w == FCI_UNTRACKED || FCI_IS_PARKED(w) || (to->meta_ & (FCI_E_DETACHED | FCI_E_ASYNC)))
+	if (!w || w == FCI_UNTRACKED || FCI_IS_PARKED(w) || (to->meta_ & FCI_E_DETACHED))
 		return;
 	fci_self.held--;
 	/* X2: DETACHED is a state of the word, so that the old copy of the entry matches no more.

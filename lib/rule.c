@@ -58,9 +58,10 @@ int fci_state_prepare(struct fc_iface *f, const struct fci_state *st, uint64_t b
 		return 0;
 	if (st->bytes && want < st->bytes * 2)
 		want = st->bytes * 2;
-	off = fci_arena_take(f->fc, want);
+	off = fci_arena_take(f->fc, want + FC_STATE_ALIGN);
 	if (!off)
 		return -ENOSPC;
+	off = (off + FC_STATE_ALIGN - 1) & ~(uint64_t)(FC_STATE_ALIGN - 1);
 	s->was = st->memory;
 	s->was_bytes = st->bytes;
 	s->state = FCI_AT(f->fc, off, void);
@@ -174,7 +175,10 @@ void fc_iface_log(struct fc_iface *f, const char *rule, const char *format, ...)
 
 #define REGISTERED_MAX 64
 
-static const struct fc_interceptor *const own[] = { &fc_interceptor_cap, &fc_interceptor_isolate, &fc_interceptor_priority, &fc_interceptor_rate };
+static const struct fc_interceptor *const own[] = {
+	&fc_interceptor_cap, &fc_interceptor_isolate, &fc_interceptor_priority, &fc_interceptor_rate,
+	&fc_interceptor_access, &fc_interceptor_keyed, &fc_interceptor_breaker, &fc_interceptor_degrade,
+};
 static const struct fc_interceptor *registered[REGISTERED_MAX];
 static uint32_t n_registered;
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;

@@ -302,7 +302,7 @@ const char *fci_task_error_text(int error)
 	case -ENOTSUP: return "the kernel or the /proc mount does not offer it";
 	case -EFAULT:  return "the stack pointer points to no readable memory";
 	case -EAGAIN:  return "the thread is moving";
-	case -ENODATA: return "not told by the kernel";
+	case -ENODATA: return "the kernel names none";
 	case -ENOMEM:  return "out of memory";
 	default:       return "reading it failed";
 	}
@@ -362,40 +362,42 @@ static const char *state_word(char state)
 	}
 }
 
-static void describe_call(const struct fci_taskinfo *info, char *buf, size_t buf_bytes)
+/* State and system call. A thread that runs is in none that the kernel shows. */
+static void describe_state(const struct fci_taskinfo *info, char *buf, size_t buf_bytes)
 {
 	const char *name = fci_task_syscall_name(info->where.syscall_nr);
+	const char *state = info->state_error ? fci_task_error_text(info->state_error) : state_word(info->state);
+	const char *prefix = info->state_error ? "state unknown: " : "";
 
 	if (info->where_error)
-		snprintf(buf, buf_bytes, "call unknown: %s", fci_task_error_text(info->where_error));
+		snprintf(buf, buf_bytes, "%s%s, call unknown: %s", prefix, state, fci_task_error_text(info->where_error));
 	else if (info->where.running)
-		snprintf(buf, buf_bytes, "in no call");
+		snprintf(buf, buf_bytes, "%s%s", prefix, state);
 	else if (info->where.syscall_nr < 0)
-		snprintf(buf, buf_bytes, "outside a system call");
+		snprintf(buf, buf_bytes, "%s%s outside a system call", prefix, state);
 	else
-		snprintf(buf, buf_bytes, "in %s (syscall %d)", name ? name : "a call",
+		snprintf(buf, buf_bytes, "%s%s in %s (syscall %d)", prefix, state, name ? name : "a call",
 		         (int)info->where.syscall_nr);
 }
 
 size_t fci_taskinfo_format(const struct fci_taskinfo *info, char *buf, size_t buf_bytes)
 {
-	char call[128], switches[40] = "";
+	unsigned long long n_switches = info->voluntary_switches + info->involuntary_switches;
+	char state[256], switches[40] = "", kernel[128] = "";
 	int n;
 
 	if (!buf_bytes)
 		return 0;
-	describe_call(info, call, sizeof call);
+	describe_state(info, state, sizeof state);
+	if (!info->wchan_error)
+		snprintf(kernel, sizeof kernel, ", kernel %s", info->wchan);
+	else if (info->wchan_error != -ENODATA)
+		snprintf(kernel, sizeof kernel, ", kernel function unknown: %s", fci_task_error_text(info->wchan_error));
 	if (!info->state_error)
-		snprintf(switches, sizeof switches, ", %llu switches",
-		         (unsigned long long)(info->voluntary_switches +
-		                              info->involuntary_switches));
-	n = snprintf(buf, buf_bytes, "%s (tid %d) %s %s, kernel %s%s",
-	             info->comm_error ? "name unknown" : info->comm, (int)info->tid,
-	             info->state_error ? fci_task_error_text(info->state_error)
-	                               : state_word(info->state),
-	             call,
-	             info->wchan_error ? fci_task_error_text(info->wchan_error) : info->wchan,
-	             switches);
+		snprintf(switches, sizeof switches, ", %llu switch%s", n_switches,
+		         n_switches == 1 ? "" : "es");
+	n = snprintf(buf, buf_bytes, "%s (tid %d) %s%s%s", info->comm_error ? "name unknown" : info->comm,
+	             (int)info->tid, state, kernel, switches);
 	if (n < 0)
 		n = 0;
 	return (size_t)n < buf_bytes ? (size_t)n : buf_bytes - 1;

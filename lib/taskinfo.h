@@ -64,8 +64,9 @@ int fci_taskinfo_read(pid_t tid, struct fci_taskinfo *ret);
 
 /*
  * One line for a log: `worker-3 (tid 812) sleeping in poll (syscall 7), kernel do_sys_poll,
- * 12 switches`. A field that could not be read is replaced by why. Returns the length written,
- * without the NUL; the text is cut to fit.
+ * 12 switches`; `worker-3 (tid 812) running, 12 switches`. A field that could not be read is replaced by
+ * why; a kernel function that has no name is left out. Returns the length written, without the NUL;
+ * the text is cut to fit.
  */
 size_t fci_taskinfo_format(const struct fci_taskinfo *info, char *buf, size_t buf_bytes);
 

@@ -655,6 +655,70 @@ static void a_place_hidden_in_a_gap_is_found_by_the_next_check(void **state)
 	}
 }
 
+/*
+ * Two probers, and a release that each of them has missed: the first one's SUSPECT looks untouched, since
+ * the second has made it anew. Its EMPTY would hide the place while the second stands still.
+ */
+static void a_second_prober_keeps_the_first_from_hiding_a_place(void **state)
+{
+	static struct actor a, b;
+
+	(void)state;
+	guarded_context(&g, 1);
+	assert_int_equal(guarded_iface(&g, &(struct fc_iface_opts){ .cap = 1, .expand = 1 }), 0);
+	actors_init();
+	memset(e, 0, sizeof(e));
+	assert_int_equal(guarded_fill(&g, e, 1), 1);
+	actor_start(&a, one_call, NULL, "suspected"); /* about to say EMPTY */
+	assert_int_equal(actor_stopped(&a), 1);
+	guarded_empty(e, 1);
+	assert_int_equal(guarded_fill(&g, e, 1), 1);
+	actor_start(&b, one_call, NULL, "probed"); /* has seen it taken, behind MAYBE */
+	assert_int_equal(actor_stopped(&b), 1);
+	guarded_empty(e, 1); /* nothing owed: MAYBE */
+	actor_stop_at(&b, "suspect", 0);
+	assert_int_equal(actor_step(&b), 1);
+	actor_stop_at(&a, "probed", 0); /* not yet at the hints of groups */
+	(void)actor_step(&a);
+	assert_int_equal(atomic_load(&g.f->groups[0].s[0]) & 3, FCI_MAYBE);
+	assert_int_equal(fci_full(g.f), 0);
+	assert_int_equal(guarded_fill(&g, e, 1), 1);
+	guarded_empty(e, 1);
+	actor_end(&a);
+	actor_end(&b);
+	assert_int_equal(guarded_close(&g), 0);
+}
+
+/* A version that falls back would let a stopped prober's EMPTY through later. */
+static void a_reset_of_hints_keeps_versions(void **state)
+{
+	uint64_t t, s;
+
+	(void)state;
+	guarded_context(&g, 1);
+	assert_int_equal(guarded_iface(&g, &(struct fc_iface_opts){ .cap = 1, .expand = 1 }), 0);
+	memset(e, 0, sizeof(e));
+	assert_int_equal(guarded_fill(&g, e, 2), 1);
+	t = atomic_load(&g.f->gate->t0);
+	s = atomic_load(&g.f->groups[0].s[0]);
+	assert_int_equal((uint32_t)t, FCI_HINTS_EMPTY);
+	assert_in_range(t >> 32, 1, UINT32_MAX);
+	assert_in_range(s >> 32, 1, UINT32_MAX);
+	fci_hints_reset(g.f);
+	assert_int_equal(atomic_load(&g.f->gate->t0), (t & ~(uint64_t)UINT32_MAX) | fci_t_none(g.f, 0));
+	assert_int_equal(atomic_load(&g.f->groups[0].s[0]), s & ~(uint64_t)UINT32_MAX);
+	/* So does the end of a version's range. */
+	atomic_store(&g.f->gate->t0, (uint64_t)UINT32_MAX << 32 | fci_t_none(g.f, 0));
+	atomic_store(&g.f->groups[0].s[0], (uint64_t)UINT32_MAX << 32);
+	assert_int_equal(guarded_fill(&g, e + 1, 1), 0);
+	assert_int_equal(guarded_fill(&g, e + 1, 1), 0);
+	assert_int_equal(fci_full(g.f), 1);
+	guarded_empty(e, 1);
+	assert_int_equal(guarded_fill(&g, e, 1), 1);
+	guarded_empty(e, 1);
+	assert_int_equal(guarded_close(&g), 0);
+}
+
 static struct fci_view seen;
 static int seen_rc;
 
@@ -1006,6 +1070,8 @@ int main(void)
 		cmocka_unit_test_teardown(a_thread_stopped_anywhere_makes_nobody_wait_and_hides_one_place_at_most, teardown),
 		cmocka_unit_test_teardown(a_thread_killed_in_a_gap_hides_one_place_until_the_next_check, teardown),
 		cmocka_unit_test_teardown(a_place_hidden_in_a_gap_is_found_by_the_next_check, teardown),
+		cmocka_unit_test_teardown(a_second_prober_keeps_the_first_from_hiding_a_place, teardown),
+		cmocka_unit_test_teardown(a_reset_of_hints_keeps_versions, teardown),
 		cmocka_unit_test_teardown(a_view_that_was_overtaken_is_none, teardown),
 		cmocka_unit_test_teardown(a_claimed_place_shows_no_record, teardown),
 		cmocka_unit_test_teardown(no_interleaving_breaks_an_invariant, teardown),

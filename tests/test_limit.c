@@ -701,6 +701,63 @@ static void a_loan_that_is_being_taken_back_does_not_end_the_draining(void **sta
 	assert_whole(4);
 }
 
+static uint64_t gate_now(void)
+{
+	return atomic_load(&g.f->gate->word);
+}
+
+/* Who decides on a limit does so by what was in force: not over a cap that came meanwhile. */
+static void a_limit_decided_before_a_cap_was_set_is_not_put_in_force(void **state)
+{
+	uint64_t gate;
+
+	(void)state;
+	open_cap(8);
+	gate = gate_now();
+	assert_int_equal(fci_limit_change_from(g.f, gate, 16), 0);
+	assert_int_equal(fci_limit_change_from(g.f, gate, 20), -EAGAIN);
+	assert_int_equal(fc_limit_get(g.f), 16);
+	gate = gate_now();
+	assert_int_equal(fc_iface_set_cap(g.f, 16), 0);
+	gate = gate_now();
+	assert_int_equal(fc_iface_set_cap(g.f, 16), 0); /* the same again is a decision too */
+	assert_int_equal(fci_limit_change_from(g.f, gate, 20), -EAGAIN);
+	assert_int_equal(fc_limit_get(g.f), 16);
+	/* Flags of others are no reason. */
+	gate = gate_now();
+	fci_gate_set(g.f, FCI_GATE_WAITERS, 0);
+	assert_int_equal(fci_limit_change_from(g.f, gate, 12), 0);
+	assert_int_equal(fc_limit_get(g.f), 12);
+	gate = gate_now();
+	fci_gate_set(g.f, FCI_GATE_UNRULED, 0);
+	assert_int_equal(fci_limit_change_from(g.f, gate, 14), -EAGAIN);
+	fci_gate_set(g.f, 0, FCI_GATE_UNRULED);
+}
+
+/* A count made under one gate says nothing of another. */
+static void a_claim_is_counted_between_two_looks_at_the_same_gate(void **state)
+{
+	static struct actor a;
+	unsigned n;
+
+	(void)state;
+	memset(e, 0, sizeof(e));
+	open_cap(4);
+	actors_init();
+	assert_int_equal(guarded_fill(&g, e, 4), 4);
+	assert_int_equal(fc_iface_set_cap(g.f, 3), 0); /* draining */
+	for (n = 0; n < 4; n++) /* the one over the limit stays */
+		if (fci_rank(g.f, e[n].slot_) < 2)
+			fc_exit(&e[n]);
+	assert_int_equal(fc_inside(g.f, NULL), 2);
+	actor_start(&a, enter_only, NULL, "counted");
+	assert_int_equal(actor_stopped(&a), 1);
+	fci_limit_change(g.f, 2);
+	actor_end(&a);
+	assert_int_equal(fc_inside(g.f, NULL), 2);
+	guarded_empty(e, 4);
+}
+
 /* ---- several at once --------------------------------------------------------------------------- */
 
 static fci_a32 most, now_inside;
@@ -762,6 +819,8 @@ int main(void)
 		cmocka_unit_test_teardown(a_setter_stopped_after_its_store_holds_nobody_up, teardown),
 		cmocka_unit_test_teardown(whoever_meets_a_loan_half_made_finds_the_limit_exact, teardown),
 		cmocka_unit_test_teardown(a_loan_that_is_being_taken_back_does_not_end_the_draining, teardown),
+		cmocka_unit_test_teardown(a_limit_decided_before_a_cap_was_set_is_not_put_in_force, teardown),
+		cmocka_unit_test_teardown(a_claim_is_counted_between_two_looks_at_the_same_gate, teardown),
 		cmocka_unit_test_teardown(changes_at_any_rate_never_let_in_more_than_the_largest_cap, teardown),
 	};
 

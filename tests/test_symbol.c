@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -216,6 +217,42 @@ static void tells_what_the_kernel_says_of_a_thread(void **state)
 	assert_int_equal(fci_taskinfo_read(0x7fffffff, &info), -ESRCH);
 }
 
+static void assert_formats_as(const struct fci_taskinfo *info, const char *expected)
+{
+	char line[300];
+
+	assert_int_equal(fci_taskinfo_format(info, line, sizeof line), strlen(expected));
+	assert_string_equal(line, expected);
+}
+
+static void tells_it_in_one_sentence(void **state)
+{
+	struct fci_taskinfo info = {
+		.tid = 812, .comm = "worker 7", .state = 'S', .wchan = "do_sys_poll",
+		.voluntary_switches = 12, .where.syscall_nr = SYS_ppoll,
+	};
+	char line[300];
+
+	(void)state;
+	snprintf(line, sizeof line, "worker 7 (tid 812) sleeping in ppoll (syscall %d), kernel do_sys_poll, 12 switches",
+	         (int)SYS_ppoll);
+	assert_formats_as(&info, line);
+	info.where.syscall_nr = -1;
+	info.state = 'D';
+	assert_formats_as(&info, "worker 7 (tid 812) in uninterruptible sleep outside a system call, "
+	                         "kernel do_sys_poll, 12 switches");
+	info.state = 'R';
+	info.where.running = true;
+	info.wchan_error = -ENODATA;
+	info.voluntary_switches = 0;
+	info.involuntary_switches = 1;
+	assert_formats_as(&info, "worker 7 (tid 812) running, 1 switch");
+	info.where_error = info.wchan_error = info.comm_error = info.state_error = -ESRCH;
+	assert_formats_as(&info, "name unknown (tid 812) state unknown: no such thread in this process, "
+	                         "call unknown: no such thread in this process, "
+	                         "kernel function unknown: no such thread in this process");
+}
+
 /* ---- how long it takes ---- */
 
 static double us_since(const struct timespec *from)
@@ -271,6 +308,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(works_in_a_child_forked_amid_a_lookup),
 #endif
 		cmocka_unit_test(tells_what_the_kernel_says_of_a_thread),
+		cmocka_unit_test(tells_it_in_one_sentence),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "time"))

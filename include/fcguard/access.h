@@ -18,8 +18,9 @@
  * Errors.   An entry twice, or in both lists, is one, as are bits of a network beyond its length: -EINVAL and
  *           a line in the log that names the list and the entry.
  * Threads.  Set up once for each chain, read by all. New lists come with a new chain, while calls run.
- * Memory.   Of the process, by the context's allocator: 8 to 16 bytes a value; 600 KiB when there are networks
- *           and 40 bytes each; texts of beginnings. A label without a text (fc_label.text) has no beginning.
+ * Memory.   Of the process, by the context's allocator: 32 to 64 bytes and the text a value or beginning; 18 to
+ *           34 bytes a network, and 256 KiB for each of IPv4 and IPv6. A label without a text (fc_label.text)
+ *           has no beginning.
  * Cost.     bench/RESULTS.md: access_100k. No atomic; of the length of the lists it depends hardly.
  */
 #ifndef FC_ACCESS_H
@@ -60,7 +61,8 @@ FC_OPTS_ASSERT(struct fc_access_conf, 64);
 FC_API extern const struct fc_interceptor fc_interceptor_access;
 
 /* What a rule (name NULL: "access") says to a label: 0; FC_REFUSED_ACCESS; -ENOENT: there is no such rule. */
-FC_API FC_MUST_CHECK int fc_access_look(struct fc_iface *iface, const char *rule, const struct fc_label *label) FC_NOEXCEPT;
+FC_API FC_MUST_CHECK int fc_access_look(struct fc_iface *iface, const char *rule,
+                                        const struct fc_label *label) FC_NOEXCEPT;
 
 #ifdef __cplusplus
 }

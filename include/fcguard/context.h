@@ -18,6 +18,8 @@
  *           fc_version().
  * Memory.   One mapping for the segment (mmap, pages touched when used) and small blocks from the
  *           allocator, all in fc_create() and at set-up of interfaces; none on enter and exit.
+ * Errors.   0 or a negative errno; nothing sets errno. A NULL context, or what is none, is -EINVAL (FC_NEVER_NS
+ *           from fc_tick(), nothing from void functions). Times are ns.
  */
 #ifndef FC_CONTEXT_H
 #define FC_CONTEXT_H
@@ -37,8 +39,9 @@ struct fc_event;         /* events.h */
 struct fc_stuck;         /* events.h */
 
 /*
- * Memory for set-up. NULL members mean malloc() and free(). The size comes back with the free.
- * Both may be called by any thread that sets something up, never from enter or exit.
+ * Memory for set-up. Both members NULL: those of libc. The size comes back with the free; blocks need no
+ * alignment. Both may be called by any thread that sets something up or ticks, never from enter or exit.
+ * NULL from alloc is -ENOMEM of the set-up. arg must live as long as the context.
  */
 struct fc_alloc {
 	void *(*alloc)(void *arg, size_t bytes);
@@ -46,7 +49,13 @@ struct fc_alloc {
 	void *arg;
 };
 
-enum fc_log_level { FC_LOG_ERROR = 0, FC_LOG_WARN = 1, FC_LOG_INFO = 2, FC_LOG_DEBUG = 3, FC_LOG_FORCE_INT_ = INT32_MAX };
+enum fc_log_level {
+	FC_LOG_ERROR = 0,
+	FC_LOG_WARN = 1,
+	FC_LOG_INFO = 2,
+	FC_LOG_DEBUG = 3,
+	FC_LOG_FORCE_INT_ = INT32_MAX
+};
 
 /*
  * Where log lines go. msg is one formatted line without a newline; it lives until fn returns.
@@ -58,7 +67,7 @@ typedef void (*fc_log_fn)(void *arg, int level, const char *msg);
 /* A state change (events.h). Same rules as fc_log_fn. */
 typedef void (*fc_event_fn)(void *arg, const struct fc_event *event);
 
-/* A call that is overdue, or a group of them in one place (events.h). Same rules; SPEC S-6. */
+/* A call that is overdue, or a group of them in one place (events.h). Same rules as fc_log_fn. */
 typedef void (*fc_stuck_fn)(void *arg, const struct fc_stuck *stuck);
 
 /* What a guard does when the library itself fails (no memory for an interface, segment full). */
@@ -84,13 +93,13 @@ struct fc_opts {
 	uint32_t clock;            /* enum fc_clock; default FC_CLOCK_AUTO */
 	uint32_t on_fault;         /* enum fc_on_fault; default FC_FAIL_OPEN */
 	uint32_t max_ifaces;       /* interfaces; default 1024, at most FC_IFACES_MAX */
-	uint32_t default_cap;      /* cap of an interface without a rule; default 0: it is observed
-	                            * and never refused */
+	uint32_t default_cap;      /* cap of an interface without a rule, up to FC_CAP_MAX; default 0,
+	                            * or FC_UNLIMITED: it is observed and never refused */
 	uint64_t segment_bytes;    /* of address space for all mutable state, touched when used;
 	                            * default: enough for max_ifaces with caps of 64 */
-	uint64_t stuck_after_ns;   /* default of interfaces; default 5 s */
+	uint64_t stuck_after_ns;   /* default of interfaces; default 5 s; FC_NEVER_NS: never */
 	uint32_t recorder_slots;   /* decisions kept by the flight recorder on each CPU, a power of
-	                            * two; default 256 */
+	                            * two up to 65536; default 256 */
 	uint32_t max_reports_per_min; /* stuck reports; default 30 */
 	const struct fc_health_opts *health; /* NULL: host and cgroup with the defaults */
 	const struct fc_alloc *alloc;        /* NULL: malloc and free */
@@ -108,8 +117,8 @@ FC_OPTS_ASSERT(struct fc_opts, 112);
 /*
  * Create a context. opts NULL: all defaults. *ret_fc is written only on success.
  * Returns 0; -EINVAL (a field out of range, size too small); -E2BIG (a field that this library
- * does not know is set); -ENOMEM; -ENOSPC (segment_bytes too small for max_ifaces).
- * Cost: some 100 us.
+ * does not know is set); -ENOMEM; -ENOSPC (segment_bytes too small for max_ifaces); with FC_THREAD the errors
+ * of fc_start(). Cost: some 100 us.
  */
 FC_API FC_MUST_CHECK int fc_create(struct fc **ret_fc, const struct fc_opts *opts) FC_NOEXCEPT;
 
@@ -120,7 +129,7 @@ FC_API struct fc *fc_destroy(struct fc *fc) FC_NOEXCEPT;
  * The context that the macros use: the one set, else one made with the defaults, FC_LOG_STDERR
  * and FC_THREAD at the first call. Never NULL: when it cannot be made, a pass-through context
  * serves (every call is admitted untracked, and counted) and the next call tries again.
- * fc_default_set() returns 0; -EBUSY when a default context is in use already; it takes no
+ * fc_default_set() returns 0; -EBUSY when a default context is in use already; -EINVAL; it takes no
  * ownership. fc_default_set(NULL) forgets it. Set it before the first guard runs.
  */
 FC_API struct fc *fc_default(void) FC_NOEXCEPT;
@@ -138,15 +147,16 @@ FC_API uint64_t fc_tick(struct fc *fc, uint64_t budget_ns) FC_NOEXCEPT;
 
 /*
  * A file descriptor (eventfd) that becomes readable when an idle context is needed again, for
- * poll loops that tick by themselves; a negative errno when there is none. Owned by fc; fc_tick() and
- * fc_async_poll() read it empty.
+ * poll loops that tick by themselves, or when a wait by callback may have ended (iface.h); a negative errno
+ * when there is none. Owned by fc. fc_async_poll() reads it empty, and so does fc_tick() while fc_start() has
+ * no thread running: call fc_async_poll() after each fc_tick() where calls wait by callback.
  */
 FC_API int fc_tick_fd(struct fc *fc) FC_NOEXCEPT;
 
 /*
  * Start and stop one housekeeping thread (all signals blocked, name "fcguard"). 0; -EALREADY;
- * -EAGAIN when the system gives no thread. fc_stop() waits for it to end. After fork() the child
- * calls fc_start() if it wants one.
+ * -EAGAIN when the system gives no thread. fc_stop() waits for it to end, so not from a callback. After
+ * fork() the child calls fc_start() if it wants one.
  */
 FC_API int fc_start(struct fc *fc) FC_NOEXCEPT;
 FC_API void fc_stop(struct fc *fc) FC_NOEXCEPT;
@@ -161,8 +171,9 @@ FC_API int fc_off_get(const struct fc *fc) FC_NOEXCEPT;
 
 /*
  * Refuse new calls everywhere (FC_REFUSED_DRAINING) and wait until nobody is inside or timeout_ns
- * has passed. Returns the number of calls still inside (list them with fc_in_flight); 0 is
- * success. fc_undrain() opens the doors again. Blocks the caller; not from a guarded call.
+ * has passed (real time, whatever the clock of the context). Returns the number of calls still inside, written-off
+ * ones too (list them with fc_in_flight); 0 is success. fc_undrain() opens the doors again. Blocks the caller;
+ * not from a guarded call.
  */
 FC_API int fc_drain(struct fc *fc, uint64_t timeout_ns) FC_NOEXCEPT;
 FC_API void fc_undrain(struct fc *fc) FC_NOEXCEPT;
@@ -179,7 +190,7 @@ FC_API int fc_dump_signal(struct fc *fc, int fd) FC_NOEXCEPT;
 /*
  * Write calls that are inside although nobody can ever end them (their thread is gone), by call
  * site, to fd (-1: the log). Returns their number. Also done by fc_destroy(), which reports every
- * call that is still inside.
+ * call that is still inside. May allocate; not in a signal handler.
  */
 FC_API int fc_leaks(struct fc *fc, int fd) FC_NOEXCEPT;
 

@@ -14,6 +14,8 @@
  *              mark        X     X     X     X      X        X
  *              exit        X     X     -     X      X        X     exit || exit: one counts
  *              take        X     X     X     X      X        X
+ *              suspend     X     X     X     X      X        X
+ *              resume      X     X     X     X      X        X
  *
  *           On different entries everything is free. exit may run on any thread, also after the
  *           thread that entered has ended, if the entry was moved out with fc_entry_take();
@@ -29,7 +31,8 @@
  * Errors.   fc_enter(): 0, enum fc_status > 0, or -EINVAL (NULL entry or handle, a handle that is
  *           none, bad fc_ctx): for programming errors alone. Faults follow on_fault.
  * Memory.   64 bytes, the caller's.
- * Cost.     see bench/RESULTS.md; about two uncontended compare-and-swaps for both calls.
+ * Cost.     About two uncontended compare-and-swaps for both calls; bench/RESULTS.md in the sources has
+ *           the numbers.
  */
 #ifndef FC_ENTRY_H
 #define FC_ENTRY_H
@@ -156,17 +159,20 @@ FC_API void fc_entry_take(struct fc_entry *to, struct fc_entry *from) FC_NOEXCEP
 
 /*
  * Give the place back while the call waits for something that needs none, and take one again.
- * Suspend returns 0, or -EINVAL when e is not active. Resume returns like fc_enter(); when refused
- * the entry stays suspended: try again or exit it. What interceptors took stays taken. Latency
- * includes the pause. A suspended entry is in no list of calls in flight.
+ * Suspend returns 0; -EINVAL when e is not active, waits (fc_enter_async) or was let through untracked;
+ * -ESTALE when the library had taken the place back before: e is inactive then. Resume returns like
+ * fc_enter(); when refused the entry stays suspended: try again or exit it. What interceptors took stays
+ * taken. Latency includes the pause. A suspended entry is in no list of calls in flight, keeps no
+ * deadline to ask for, and may be resumed by another thread.
  */
 FC_API int fc_entry_suspend(struct fc_entry *e) FC_NOEXCEPT;
 FC_API FC_MUST_CHECK int fc_entry_resume(struct fc_entry *e) FC_NOEXCEPT;
 
-/* What fc_enter() said; 0 while admitted. */
+/* What fc_enter() said; 0 while admitted; FC_PENDING while it waits (iface.h). NULL: -EINVAL. */
 FC_API int fc_entry_verdict(const struct fc_entry *e) FC_NOEXCEPT;
 
-/* The decision of a refused entry, in full. 0; -ENODATA when it was not refused (then status 0). */
+/* The decision of a refused entry, in full. ret->size must be set. 0; -ENODATA when it was not refused (then
+ * status 0); -EINVAL (NULL, size). */
 FC_API int fc_entry_decision(const struct fc_entry *e, struct fc_decision *ret) FC_NOEXCEPT;
 
 /*
@@ -177,7 +183,8 @@ FC_API uint64_t fc_entry_deadline_left(const struct fc_entry *e) FC_NOEXCEPT;
 
 /*
  * A decision for HTTP: 429 when the caller asked too often (rate, key, quota), 403 when a list denies
- * it (access), 503 for all else; 200 when admitted. Seconds for Retry-After, rounded up, at least 1.
+ * it (access), 503 for all else; 200 when admitted. Seconds for Retry-After, rounded up, at least 1. d may be
+ * NULL: admitted.
  */
 FC_API int fc_decision_http_status(const struct fc_decision *d) FC_NOEXCEPT;
 FC_API uint32_t fc_decision_retry_after_s(const struct fc_decision *d) FC_NOEXCEPT;

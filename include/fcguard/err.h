@@ -5,7 +5,7 @@
  * One int: 0 admitted, > 0 refused (a reason below: a normal answer), < 0 negative errno (the
  * library or the program is at fault). `if (rc)` stops everything; `if (rc < 0)` finds faults.
  * Reasons never change number or name once released. Numbers from FC_REFUSED_USER up belong to
- * the program's own interceptors.
+ * the program's own interceptors. Threads, memory: nothing here has state or allocates.
  */
 #ifndef FC_ERR_H
 #define FC_ERR_H

@@ -5,6 +5,10 @@
  * Nothing is told from enter or exit: they leave a note, and the next fc_tick() tells it. At most
  * one event per kind, interface and second; the rest are counted in `suppressed` of the next one.
  * Delivery is best effort within a bounded store (256 notes): more are counted as suppressed.
+ *
+ * Threads.  Callbacks run in the thread that ticks, one at a time. fc_event_name() and fc_in_flight(): any thread.
+ * Units.    Times and ages: ns. Errors: -EINVAL.
+ * Memory.   None here; what a callback is given lives until it returns, names as long as the context.
  */
 #ifndef FC_EVENTS_H
 #define FC_EVENTS_H
@@ -16,8 +20,8 @@
 extern "C" {
 #endif
 
-/* Texts carry the event's two values: {a}, {b} plain, {a:c} "1 call", "2 calls", {a:t} a time in ns, {a:s} a status,
- * {a:h} a word of health.h, {a:d} a reason of enum fc_denied.
+/* Texts carry the event's two values: {a}, {b} plain, {a:c} "1 call", "2 calls", {a:t} a time in ns, {a:s} a
+ * status, {a:h} a word of health.h, {a:d} a reason of enum fc_denied, {a:f} a setting by hand.
  *          name                      number  level  text */
 #define FC_EVENT_MAP(XX)                                                                           \
 	XX(FC_EVENT_EXPANDED,             1, INFO,  "limit raised from {a} to {b}: full and healthy") \
@@ -39,10 +43,22 @@ extern "C" {
 	XX(FC_EVENT_SYSTEM_OFF,          17, INFO,  "all system bounds kept again")                \
 	XX(FC_EVENT_FAULT,               18, ERROR, "the guard failed: {a:s}")                     \
 	XX(FC_EVENT_NO_TICK,             19, WARN,  "nobody ticks: call fc_tick() or fc_start()")  \
-	XX(FC_EVENT_CLOCK,               20, WARN,  "the CPU's counter is {a} ppm off the kernel's clock: not used any more") \
+	XX(FC_EVENT_CLOCK,               20, WARN,  "the CPU's counter is {a} ppm off the kernel's clock: " \
+	                                         "not used any more")                              \
 	XX(FC_EVENT_LEAKED,              21, WARN,  "{a:c} given back at the end of a thread") \
 	XX(FC_EVENT_REFUSING,            22, WARN,  "refusing: {a:s}; limit {b}")                  \
-	XX(FC_EVENT_ADMITTING,           23, INFO,  "refused nobody for {a:t}; {b} were refused before")
+	XX(FC_EVENT_ADMITTING,           23, INFO,  "refused nobody for {a:t}; {b} were refused before") \
+	XX(FC_EVENT_BREAKER_OPENED,      24, WARN,  "breaker open for {a:t}: {b:c} failed or slow")   \
+	XX(FC_EVENT_BREAKER_HALF_OPEN,   25, INFO,  "breaker half open: {a:c} at once may probe")   \
+	XX(FC_EVENT_BREAKER_RAMP,        26, INFO,  "breaker lets in {a} of 1000 calls, and all in {b:t}") \
+	XX(FC_EVENT_BREAKER_CLOSED,      27, INFO,  "breaker closed: {a:c} succeeded")              \
+	XX(FC_EVENT_BREAKER_FORCED,      28, WARN,  "breaker set by hand: {a:f}")                   \
+	XX(FC_EVENT_DEGRADED,            29, WARN,  "degraded for {a:t}: {b:c} failed or timed out") \
+	XX(FC_EVENT_DEGRADE_PROBING,     30, INFO,  "degraded: {a:c} at once may probe")            \
+	XX(FC_EVENT_DEGRADE_RAMP,        31, INFO,  "less degraded: lets in {a} of 1000 calls, and all in {b:t}") \
+	XX(FC_EVENT_DEGRADE_OVER,        32, INFO,  "not degraded any more: {a:c} succeeded")       \
+	XX(FC_EVENT_DEGRADE_SET,         33, WARN,  "level of degradation set by hand from {a} to {b}") \
+	XX(FC_EVENT_DEGRADE_FAULT,       34, WARN,  "fault flag of what it needs: {a:f}")
 
 /* Why a limit was reached and not raised. */
 enum fc_denied {
@@ -54,6 +70,12 @@ enum fc_denied {
 	FC_DENIED_JUDGING = 6,  /* a step is being judged */
 	FC_DENIED_MEMORY = 7,   /* no room for more places in the segment */
 	FC_DENIED_FORCE_INT_ = INT32_MAX
+};
+
+/* What was set by hand. */
+enum fc_set {
+	FC_SET_AUTO = 0, FC_SET_OPEN = 1, FC_SET_CLOSED = 2, FC_SET_ON = 3, FC_SET_OFF = 4,
+	FC_SET_FORCE_INT_ = INT32_MAX
 };
 
 #define FC_EVENT_ENUM_(name_, number_, level_, text_) name_ = (number_),

@@ -19,11 +19,12 @@
  *
  * Moving.   An entry is moved, not copied. The new one may live on in another scope or thread, as
  *           after fc_entry_take(). A default-made entry holds nothing; assign to it.
- * Threads.  As entry.h.
+ * Threads, errors. As entry.h; errors and refusals are in verdict().
+ * Memory.   The object: an entry of 64 bytes, and 8 more.
  * Scope.    The class is nested in `struct fc`, which stays opaque: no object of it can be made here.
  * Cost.     That of fc_enter() and fc_exit(), and two calls of std::uncaught_exceptions().
  *
- * With -DFC_DISABLE every entry is admitted at once and nothing is linked.
+ * With -DFC_DISABLE every entry is admitted at once, and the class links without the library.
  */
 #ifndef FC_FCGUARD_HPP
 #define FC_FCGUARD_HPP

@@ -24,7 +24,10 @@
  * FC_HEALTH_STALE until it moves again.
  *
  * Units.    permille: 1000 = all of it. Times: CLOCK_MONOTONIC ns. mcpu: 1000 = one CPU.
+ * Threads.  Sampling runs in the thread that ticks; fc_health_get() and fc_health_set_source() in any, beside
+ *           everything.
  * Errors.   0 ok, < 0 negative errno. Nothing sets errno.
+ * Memory.   With the context; none later.
  */
 #ifndef FC_HEALTH_H
 #define FC_HEALTH_H
@@ -188,7 +191,8 @@ FC_API FC_MUST_CHECK int fc_health_get(struct fc *fc, struct fc_health *ret) FC_
 
 /*
  * Take the numbers from fn from the next sample on; NULL goes back to the library's own.
- * What was known is forgotten. arg must live until the source is changed or fc destroyed.
+ * What was known is forgotten. arg must live until the source is changed or fc destroyed. Waits for the end
+ * of a tick that is running.
  * Returns 0 or -EINVAL.
  */
 FC_API FC_MUST_CHECK int fc_health_set_source(struct fc *fc, fc_health_fn fn,

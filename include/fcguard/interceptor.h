@@ -127,9 +127,10 @@ struct fc_interceptor {
 	uint32_t resv;
 };
 
-#define FC_STATE_MAX (1ull << 30)
+#define FC_STATE_MAX   (1ull << 30)
+#define FC_STATE_ALIGN 128 /* of states and shared memory: two lines, as CPUs fetch them */
 
-/* Default order (SPEC section 6). A rule may place itself elsewhere. */
+/* Default order. A rule may place itself elsewhere. */
 enum fc_order {
 	FC_ORDER_ACCESS = 100, FC_ORDER_DEGRADE = 200, FC_ORDER_BREAKER = 300,
 	FC_ORDER_PRIORITY = 400, FC_ORDER_ISOLATE = 500, FC_ORDER_CAP = 600,
@@ -176,7 +177,7 @@ FC_API void fc_iface_free(struct fc_iface *iface, void *p, uint64_t bytes) FC_NO
 
 /*
  * Memory of the segment that all who ask for the same name share, for ever: zeroed at first
- * (*ret_first 1), on a line of its own, at most FC_STATE_MAX bytes; at most 1024 names of up to
+ * (*ret_first 1), aligned to FC_STATE_ALIGN, at most FC_STATE_MAX bytes; at most 1024 names of up to
  * FC_RULE_NAME_MAX bytes in a context. NULL: the segment is full, the name is there with fewer bytes,
  * or an argument is bad. fc_shared() takes the context's set-up lock: not from setup(), which holds it
  * and uses fc_iface_shared().

@@ -4,7 +4,9 @@
  *
  * Counters are sums of per-CPU parts; taking them costs the calls nothing. They never go back.
  * `admitted` is exact at rest; while calls run, a snapshot may miss the last few of each CPU.
- * Threads.  Any, beside everything. Reads only, no allocation.
+ * Threads.  Any, beside everything. Reads only; no allocation (fc_recorder() sorts with qsort()).
+ * Units.    Places and calls; ns; ppm: 10^6 = all of them; permille: 1000 = all.
+ * Errors.   0 or -EINVAL (a size that is not set, NULL, a handle that is none).
  * Cost.     O(CPUs + places) per interface: about 1 us for 2 CPUs and 64 places.
  */
 #ifndef FC_STATS_H
@@ -57,12 +59,12 @@ enum fc_stats_flags {
 	FC_STATS_FLAGS_FORCE_INT_ = INT32_MAX
 };
 
-/* ret->size must be set. 0, -EINVAL, -E2BIG. */
+/* ret->size must be set; what this library does not know is zeroed. */
 FC_API int fc_iface_stats(const struct fc_iface *iface, struct fc_stats *ret) FC_NOEXCEPT;
 
 /*
  * Latency histogram: four buckets to a doubling from 256 ns to 17 s, so a quantile is right within
- * 25 %. Counts are samples (iface.h: enum fc_latency_mode).
+ * 25 %. Counts are samples (iface.h: enum fc_latency_mode). O(CPUs * buckets).
  */
 #define FC_HIST_BUCKETS 104
 struct fc_hist {
@@ -100,7 +102,7 @@ FC_API uint64_t fc_iface_bytes(uint32_t cap, uint32_t ncpus, uint64_t *ret_touch
 /*
  * The flight recorder: the last decisions of each CPU, newest first, merged by time; at most n.
  * Every refusal and every admission is recorded while there are few; under load one of 2^k.
- * Returns how many were written. Any thread; reads only.
+ * Returns how many were written. list[0].size must be set when n > 0. O(CPUs * recorder_slots).
  */
 struct fc_record {
 	uint32_t size;

@@ -7,7 +7,9 @@
  * periods. While a bound is passed, the level of importance that still gets in goes down by one
  * class a period, from 7 towards the `keep` classes; it comes back one class each four periods.
  * Interfaces marked FC_IFACE_OUTBOUND are left alone.
- * Threads.  Any; serialised inside. Cost on enter: one load.
+ * Threads.  Any; serialised inside (a mutex that enter and exit never wait for).
+ * Memory.   A table with a line for each interface, from the context's allocator when bounds are first set.
+ * Cost.     On enter none until a bound is passed; while one is, calls take the longer way in.
  */
 #ifndef FC_SYSTEM_H
 #define FC_SYSTEM_H
@@ -28,7 +30,7 @@ struct fc_system_opts {
 	uint32_t in_flight;           /* calls inside, all inbound interfaces */
 	uint64_t rate_per_s;          /* admitted, all inbound interfaces */
 	uint64_t avg_latency_ns;      /* of calls that left in the last period, inbound */
-	uint32_t keep;                /* classes 0..keep are never refused; default 0 */
+	uint32_t keep;                /* classes 0..keep are never refused; 0..7, default 0 */
 	uint32_t resv;                /* zero */
 };
 FC_OPTS_ASSERT(struct fc_system_opts, 40);
@@ -43,7 +45,8 @@ enum fc_system_bound {
 	FC_SYSTEM_FORCE_INT_ = INT32_MAX
 };
 
-/* opts NULL: no bounds, and everybody gets in again at once. 0, -EINVAL, -E2BIG, -ENOMEM. */
+/* opts NULL: no bounds, and everybody gets in again at once. Returns 0; -EINVAL (a field out of range, size);
+ * -E2BIG (a field that this library does not know is set); -ENOMEM. */
 FC_API int fc_system_set(struct fc *fc, const struct fc_system_opts *opts) FC_NOEXCEPT;
 
 /* Classes >= the result are refused now; 8: nobody is. */

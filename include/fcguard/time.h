@@ -38,7 +38,7 @@ enum fc_clock {
 #define FC_MS(n) ((uint64_t)(n) * 1000000u)
 #define FC_S(n)  ((uint64_t)(n) * 1000000000u)
 
-/* Now, on the context's time line, exactly (not coarse). Any thread; no allocation. */
+/* Now, on the context's time line, exactly (not coarse). Any thread; no allocation. Cost: the reading. */
 FC_API uint64_t fc_now_ns(struct fc *fc) FC_NOEXCEPT;
 
 /*

@@ -5,14 +5,19 @@
  * A hint is two bits: MAYBE, SUSPECT, EMPTY. A word holds several hints and a version. Whoever turns a
  * MAYBE into SUSPECT raises the version of the word in the same CAS; nobody else touches the version.
  *
- *   release : slot FREE; look at S, OR MAYBE in if it is not; look at T, OR MAYBE in if it is not
- *   refusal : 1. every MAYBE of T -> SUSPECT, version + 1; remember the words (t0)
- *             2. look at every slot below a hint that is not EMPTY (a line's S hint likewise)
- *             3. T still has the version of t0 and no MAYBE: refuse, and write EMPTY by CAS on that word;
- *                else start again
+ *   release : slot FREE; S: MAYBE; T: MAYBE
+ *   prober  : behind a MAYBE of S nothing is FREE: SUSPECT, version + 1; look again; EMPTY by CAS, if the
+ *             version is still its own and the hint SUSPECT; else, or when it got a slot, MAYBE again.
+ *             With T the same, where to look is to go through the group's lines by S.
+ *   refusal : 1. read T (t0); all of it in one word and EMPTY: refuse
+ *             2. go through all groups that are not EMPTY, as a prober
+ *             3. read T again: no MAYBE in t0 nor now, and the versions of t0: refuse; else start again
  *
  * Why it is right: between t0 and step 3 no hint was MAYBE, so no releaser has finished its look at T;
  * hence a slot that was seen taken is, at step 3, still taken or its releaser is in the gap.
+ *
+ * To set MAYBE is to look, and to AND if it is not: one step here, since AND at the later moment, or nothing
+ * at the earlier one, is what a single step at that moment does. CAS loops are one step likewise.
  *
  * I3: a FREE slot has hints that are not EMPTY, or its releaser is in the gap.
  * I4: a caller that is refused saw a full moment: at some instant of its call no slot was FREE other than
@@ -93,15 +98,13 @@
 
 #define hint(w, sh) (((w) >> (sh)) & 3)
 #define anymaybe(w) (((w) & 3) == MAYBE || ((w) & 12) == 12)
-/* each MAYBE of a word becomes SUSPECT: the low bit of every pair stays, the high bit goes */
-#define suspected(w) ((w) & ~10)
-
 /*
  * A version is only ever compared with the one a caller remembers, so it is kept as what the comparison
  * gives: a bit a caller, set when it reads or writes the word, taken from all others by a version + 1.
  */
-byte T[NT], tver[NT];
-byte S[NG], sver[NG];
+byte T[NT], tver[NT];		/* tver: the version is that of the caller's t0 */
+byte S[NG];
+byte tmine[NT], smine[NG];	/* the version is the one that this prober raised it to */
 bit slot[NS];
 byte gap[NS];			/* ghost: 1 + the releaser between its release and the end of its look */
 byte incall;			/* ghost: a bit a caller whose call is not decided yet */
@@ -137,46 +140,32 @@ inline try_claim(s) {
 	}
 }
 
-inline or_T(s) {
-	atomic {
-		x = T[tw(grp(s))];
-		if :: hint(x, tsh(grp(s))) != MAYBE -> skip :: else -> x = -1 fi
-	}
-	if
-	:: x != -1 -> atomic { T[tw(grp(s))] = T[tw(grp(s))] | (MAYBE << tsh(grp(s))); x = 0 }
-	:: else -> x = 0
-	fi
+inline or_T(g) {
+	T[tw(g)] = T[tw(g)] | (MAYBE << tsh(g))
 }
 
 inline or_S(s) {
-	atomic {
-		x = S[grp(s)];
-		if :: hint(x, ssh(s)) != MAYBE -> skip :: else -> x = -1 fi
-	}
-	if
-	:: x != -1 -> atomic { S[grp(s)] = S[grp(s)] | (MAYBE << ssh(s)); x = 0 }
-	:: else -> x = 0
-	fi
+	S[grp(s)] = S[grp(s)] | (MAYBE << ssh(s))
 }
 
 /* exit, purge, give-back of a claim: all are releases */
 inline release(s) {
 #if MUT == 1			/* looks before it releases */
-	t0[0] = T[tw(grp(s))]; x = S[grp(s)];
+	t0 = T[tw(grp(s))]; x = S[grp(s)];
 	atomic { slot[s] = 0; inside--; gap[s] = _pid + 1 }
 	if :: hint(x, ssh(s)) != MAYBE -> S[grp(s)] = S[grp(s)] | (MAYBE << ssh(s)) :: else fi;
 	x = 0;
-	if :: hint(t0[0], tsh(grp(s))) != MAYBE -> T[tw(grp(s))] = T[tw(grp(s))] | (MAYBE << tsh(grp(s))) :: else fi;
+	if :: hint(t0, tsh(grp(s))) != MAYBE -> T[tw(grp(s))] = T[tw(grp(s))] | (MAYBE << tsh(grp(s))) :: else fi;
 #else
 	atomic { slot[s] = 0; inside--; gap[s] = _pid + 1 }
 #if MUT == 2			/* T before S */
-	or_T(s); or_S(s);
+	or_T(grp(s)); or_S(s);
 #elif MUT == 3			/* only T */
-	or_T(s);
+	or_T(grp(s));
 #elif MUT == 4			/* only S */
 	or_S(s);
 #else
-	or_S(s); or_T(s);
+	or_S(s); or_T(grp(s));
 #endif
 #endif
 	atomic {
@@ -185,114 +174,150 @@ inline release(s) {
 	}
 }
 
-/* step 1 for one T word: t0[w] = the word without MAYBE, own if this caller made it so */
-inline suspect_T(w) {
-	do
-	:: atomic {
-		t0[w] = T[w]; tver[w] = tver[w] | (1 << me);
-		if :: !anymaybe(t0[w]) -> break :: else fi
-	   }
-	   atomic {
-		if
-		:: T[w] == t0[w] && (tver[w] >> me) & 1 ->
-			t0[w] = suspected(t0[w]); T[w] = t0[w]; own = own | (1 << w);
-#if MUT != 7			/* no version */
-			tver[w] = 1 << me;
+/* the slots of the line of s */
+inline probe(s) {
+	try_claim(s);
+	if :: got -> mine = s :: else fi
+#if GEOM == 3
+	;
+	if :: !got -> try_claim(1); if :: got -> mine = 1 :: else fi :: else fi
 #endif
-			break
-		:: else
-		fi
-	   }
-	od
 }
 
-/* step 2 for the line of slot s (and its second slot under GEOM 3) */
 inline look_line(s) {
-	atomic {
-		s0 = S[grp(s)]; sver[grp(s)] = sver[grp(s)] | (1 << me);
-		sown = 0;
-		if :: hint(s0, ssh(s)) == EMPTY -> skip :: else -> sown = 1 fi
-	}
+	if :: got -> skip :: else -> s0 = hint(S[grp(s)], ssh(s)) fi;
 	if
-	:: sown == 0
+	:: s0 == EMPTY
 	:: else ->
-#if MUT == 5			/* no second look: the slots are looked at before SUSPECT is written */
-		try_claim(s);
-#if GEOM == 3
-		if :: !got -> try_claim(1); if :: got -> mine = 1 :: else fi :: else fi;
-#endif
-#endif
-		do
-		:: sown == 1 && hint(s0, ssh(s)) == MAYBE && !got ->
-			atomic {
-				if
-				:: S[grp(s)] == s0 && (sver[grp(s)] >> me) & 1 ->
-					s0 = s0 - (2 << ssh(s)); S[grp(s)] = s0; sown = 2;
-#if MUT != 6			/* no version */
-					sver[grp(s)] = 1 << me
-#endif
-				:: else -> s0 = S[grp(s)]; sver[grp(s)] = sver[grp(s)] | (1 << me)
-				fi
-			}
-		:: else -> break
-		od;
-#if MUT != 5
-		try_claim(s);
-		if :: got -> mine = s :: else fi;
-#if GEOM == 3
-		if :: !got -> try_claim(1); if :: got -> mine = 1 :: else fi :: else fi;
-#endif
-#else
-		if :: got && mine == 0 -> mine = s :: else fi;
-#endif
-		/* EMPTY only by the one who wrote SUSPECT, only under its version */
+		probe(s);
 		if
-		:: !got && sown == 2 ->
+		:: got || s0 != MAYBE
+		:: else ->
 			atomic {
 				if
-				:: (sver[grp(s)] >> me) & 1 && hint(S[grp(s)], ssh(s)) == SUSPECT ->
-					S[grp(s)] = S[grp(s)] & ~(3 << ssh(s));
-					check_i3()
-				:: else
+				:: hint(S[grp(s)], ssh(s)) == MAYBE ->
+					S[grp(s)] = S[grp(s)] - (2 << ssh(s));
+#if MUT == 6			/* no version */
+					smine[grp(s)] = smine[grp(s)] | (1 << me)
+#else
+					smine[grp(s)] = 1 << me
+#endif
+				:: else -> s0 = EMPTY		/* somebody else's to prove */
 				fi
 			}
-		:: else
+			if
+			:: s0 == EMPTY
+			:: else ->
+#if MUT != 5			/* no look between SUSPECT and EMPTY */
+				probe(s);
+#endif
+				atomic {
+					if
+					:: !got && (smine[grp(s)] >> me) & 1 && hint(S[grp(s)], ssh(s)) == SUSPECT ->
+						S[grp(s)] = S[grp(s)] & ~(3 << ssh(s)); s0 = EMPTY;
+						check_i3()
+					:: else
+					fi;
+					smine[grp(s)] = smine[grp(s)] & ~(1 << me)
+				}
+				if :: s0 != EMPTY -> or_S(s) :: else fi
+			fi
 		fi
 	fi;
-	atomic { s0 = 0; sown = 0; sver[grp(s)] = sver[grp(s)] & ~(1 << me) }
+	s0 = 0
+}
+
+inline look_lines(g) {
+#if GEOM == 1 || GEOM == 5
+	look_line(g)
+#elif GEOM == 2
+	look_line(0); look_line(1)
+#elif GEOM == 3
+	look_line(0)
+#else
+	if
+	:: g == 0 -> look_line(0); look_line(1)
+	:: else -> look_line(2)
+	fi
+#endif
+}
+
+inline look_group() {
+	h = hint(T[tw(g)], tsh(g));
+	if
+	:: h == EMPTY
+	:: else ->
+		look_lines(g);
+		if
+		:: got || h != MAYBE
+		:: else ->
+			atomic {
+				if
+				:: hint(T[tw(g)], tsh(g)) == MAYBE ->
+					T[tw(g)] = T[tw(g)] - (2 << tsh(g));
+#if MUT == 7			/* no version */
+					tmine[tw(g)] = tmine[tw(g)] | (1 << me)
+#else
+					tver[tw(g)] = 0; tmine[tw(g)] = 1 << me
+#endif
+				:: else -> h = EMPTY		/* somebody else's to prove */
+				fi
+			}
+			if
+			:: h == EMPTY
+			:: else ->
+#if MUT != 12			/* no look at S between SUSPECT and EMPTY */
+				look_lines(g);
+#endif
+				atomic {
+					if
+					:: !got && (tmine[tw(g)] >> me) & 1 && hint(T[tw(g)], tsh(g)) == SUSPECT ->
+						T[tw(g)] = T[tw(g)] & ~(3 << tsh(g)); h = EMPTY;
+						check_i3()
+					:: else
+					fi;
+					tmine[tw(g)] = tmine[tw(g)] & ~(1 << me)
+				}
+				if :: h != EMPTY -> or_T(g) :: else fi
+			fi
+		fi
+	fi;
+	h = 0
+}
+
+/* one look at all of T: t0 is what it says, again: there was a MAYBE */
+inline read_T() {
+	atomic { tver[0] = tver[0] | (1 << me); t0 = T[0] & HMASK; again = anymaybe(t0) }
+#if NT == 2
+	atomic {
+		tver[1] = tver[1] | (1 << me); t0 = t0 | (T[1] & HMASK);
+		if :: anymaybe(T[1]) -> again = 1 :: else fi
+	}
+#endif
 }
 
 /* step 3 for one T word */
 inline verify_T(w) {
 	atomic {
-		x = T[w];
 		if
-		:: !((tver[w] >> me) & 1) || anymaybe(x) -> again = 1
-		:: else ->
-			if
-			:: (own >> w) & 1 -> T[w] = x & ~HMASK; check_i3()
-			:: else
-			fi
-		fi;
-		x = 0
+		:: !((tver[w] >> me) & 1) || anymaybe(T[w]) -> again = 1
+		:: else
+		fi
 	}
 }
 
 /* drop what is no longer needed, so that states which differ only in it are one */
 inline forget() {
-	own = 0; again = 0;
-	t0[0] = 0; tver[0] = tver[0] & ~(1 << me);
+	again = 0; t0 = 0; tver[0] = tver[0] & ~(1 << me);
 #if NT == 2
-	t0[1] = 0; tver[1] = tver[1] & ~(1 << me);
+	tver[1] = tver[1] & ~(1 << me);
 #endif
 	incall = incall & ~(1 << me); fullseen = fullseen & ~(1 << me)
 }
 
 proctype caller(byte me; byte n) {
 	bit got, again;
-	byte mine, own, sown, s0;
-	byte t0[NT];
-	short x;
+	byte mine, g, h, s0, t0, x;
 
 #if HELD
 	if :: me < NS -> mine = me; got = 1; goto leave :: else fi;
@@ -319,39 +344,29 @@ walk:
 		if
 		:: got
 		:: else ->
-			again = 0; own = 0;
-#if MUT == 5
-			t0[0] = T[0];
-			if :: hint(t0[0], 0) != EMPTY -> look_line(0) :: else fi;
-			if :: !got && hint(t0[0], tsh(grp(1))) != EMPTY -> look_line(1) :: else fi;
-			if :: !got -> suspect_T(0) :: else fi;
-#else
-			suspect_T(0);
-#if NT == 2
-			suspect_T(1);
+			read_T();
+#if NT == 1
+			if :: t0 == 0 -> goto refused :: else fi;
+#elif MUT == 10			/* several T words, each seen EMPTY once, is not a proof */
+			if :: t0 == 0 -> goto refused :: else fi;
 #endif
-			if :: hint(t0[0], 0) != EMPTY -> look_line(0) :: else fi;
-#if GEOM != 3
-			if :: !got && hint(t0[tw(grp(1))], tsh(grp(1))) != EMPTY -> look_line(1) :: else fi;
-#endif
-#if NS == 3
-			if :: !got && hint(t0[tw(grp(2))], tsh(grp(2))) != EMPTY -> look_line(2) :: else fi;
-#endif
-#endif
+			t0 = 0;
+			do
+			:: got || g == NG -> break
+			:: else -> look_group(); g++
+			od;
+			g = 0;
 			if
-			:: got		/* the hints stay SUSPECT: never wrong */
+			:: got
 			:: else ->
-#if MUT == 10			/* several T words, each seen EMPTY once, is not a proof */
-				if :: own == 0 && !(t0[0] & HMASK) && !(t0[1] & HMASK) -> goto refused :: else fi;
-#endif
 #if MUT == 9			/* a caller that found SUSPECT looks once and trusts it */
-				if :: own == 0 -> goto refused :: else fi;
+				if :: !again -> goto refused :: else fi;
 #endif
 				verify_T(0);
 #if NT == 2
 				verify_T(1);
 #endif
-#if MUT == 8			/* refuses though its CAS to EMPTY failed */
+#if MUT == 8			/* refuses though there was a MAYBE */
 				again = 0;
 #endif
 				if

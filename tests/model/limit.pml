@@ -3,11 +3,11 @@
  * Claims against a limit that falls and rises; draining; a slot lent for a stuck call.
  *
  * Slot i has rank i. gate = {limit, DRAIN, version}; each change of the limit raises the version, and a
- * fall sets DRAIN. The model keeps "the version is still the one I read" as a bit a reader (`fresh`).
+ * other limit sets DRAIN. The model keeps "the version is still the one I read" as a bit a reader (`fresh`).
  *
  *   enter : claim a FREE slot of rank < limit; read the gate again. rank >= limit: undo.
  *           No DRAIN: admitted at that read. DRAIN: count every word but FREE and LENT, read the gate a
- *           third time: other limit, DRAIN or version: again from the second read; count > limit: undo;
+ *           third time: other limit, DRAIN or version: undo, again from the start; count > limit: undo;
  *           else admitted at the third read.
  *   exit  : CAS BUSY -> FREE; fails: CAS LENDER -> FREE, and after that give back its LENT slots.
  *   tick  : each word of rank >= limit that is neither FREE nor LENT (CLAIMED is one of them) needs a LENT
@@ -128,6 +128,7 @@ proctype caller(byte me) {
 	:: n == 0 -> break
 	:: else ->
 		n--;
+again:
 		atomic { read_gate(); fresh = fresh & ~(1 << me) }
 		/* find */
 		s = NONE;
@@ -148,7 +149,6 @@ proctype caller(byte me) {
 #else
 #define BRACKET 1
 #endif
-reread:
 		atomic {
 			read_gate();
 			if
@@ -174,7 +174,7 @@ reread:
 		atomic {
 			i = 0;
 			if
-			:: BRACKET && (limit != l || drain != d || !me_fresh) -> c = 0; goto reread
+			:: BRACKET && (limit != l || drain != d || !me_fresh) -> c = 0; goto changed
 			:: else ->
 				if
 				:: c > l -> c = 0; goto undo
@@ -187,6 +187,9 @@ in:
 		atomic { assert(st[s] == CLAIMED); st[s] = BUSY }
 		leave(s, g0);
 		goto next;
+changed:
+		atomic { assert(st[s] == CLAIMED); st[s] = FREE; fresh = fresh & ~(1 << me); l = 0; d = 0; s = 0 }
+		goto again;
 undo:
 		atomic { assert(st[s] == CLAIMED); st[s] = FREE }
 next:		atomic { fresh = fresh & ~(1 << me); l = 0; d = 0; s = 0; g0 = 0 }
@@ -208,7 +211,7 @@ proctype stuck() {
 
 inline set_limit(v) {
 	atomic {
-		if :: v < limit -> drain = 1 :: else fi;
+		if :: v != limit -> drain = 1 :: else fi;
 		limit = v;
 #if MUT != 3			/* no version in the gate */
 		fresh = 0

@@ -4,13 +4,15 @@
  * newcomer that may take back its own claim; under KILL a holder that may die anywhere, and a reaper.
  *
  *   release : word FREE; look at the hint; look at WAITERS, in this order; set: grant
- *   grant   : loop: find a WAITING node; none: take WAITERS off, by CAS on the gate word read before the
- *             scan, and stop. Claim the slot just released; taken by somebody: stop (that one will look).
- *             CAS node WAITING -> GRANTED(slot, generation); lost: release the slot again, and loop.
- *   wait    : node WAITING; WAITERS on and the gate's version raised; one more try; sleep.
+ *   grant   : loop: find a WAITING node; none: take WAITERS off, look once more, set it again if there is one
+ *             now, else stop. Claim any slot; none to be had: stop (whoever has it will look). CAS node
+ *             WAITING -> GRANTED(slot, generation); lost: the next node; none left: release the slot, loop.
+ *   wait    : node WAITING; WAITERS on; one more try; sleep.
  *             GRANTED: CAS slot CLAIMED(granter, generation) -> BUSY(waiter); fails: the granter died and
- *             the slot was reaped: WAITING again, one more try, sleep.
+ *             the slot was reaped: WAITING and WAITERS again, grant, sleep.
  *             Time-out: CAS node WAITING -> TIMED_OUT; lost: take what was granted.
+ *   reaper  : words of the dead go back, each is a release; then WAITERS on if a node is WAITING, and grant:
+ *             the dead may have taken it off. Housekeeping does the last part for a granter that is stopped.
  *
  * So the slot is in the granter's name until the waiter takes it. With REWORD the granter writes the
  * waiter's name into the word before its CAS on the node; then a granter killed between the two leaves
@@ -66,7 +68,6 @@ byte occ[NS] = NOBODY;		/* ghost: the call in the slot */
 byte nst[NN], nown[NN] = NOBODY, nslot[NN], ngen[NN];
 bit hint = EMPTY;
 bit waiters;			/* the flag in the gate word */
-byte fresh;			/* a bit a process: the gate's version is the one it read last */
 byte done;
 bit dead;			/* holder 0 was killed */
 #define DEADONE 0
@@ -78,68 +79,115 @@ inline look_hint() {
 	fi
 }
 
-/* the slot just made FREE may be owed to a waiter */
-inline look_waiters(s) {
-	do
-	:: atomic {
-		if
-		:: !waiters -> break
-		:: else -> fresh = fresh | (1 << me); j = 0
-		fi
-	   }
-	   do
-	   :: j == NN || nst[j] == WAITING -> break
-	   :: else -> j++
-	   od;
-	   if
-	   :: j == NN ->
+/* any free slot, by the hint: claimed, or to = NOBODY */
+inline find(to) {
+	to = NOBODY;
+	if
+	:: hint == EMPTY
+	:: else ->
 		atomic {
 			if
-#if MUT == 7			/* the flag is taken off whatever has happened since the scan began */
-			:: true -> waiters = 0
-#else
-			:: (fresh >> me) & 1 -> waiters = 0
-			:: else			/* somebody joined: look again */
-#endif
-			fi
-		}
-	   :: else ->
-		atomic {
-			if
-			:: st[s] == FREE -> st[s] = CLAIMED; own[s] = me; g = gen[s]; won = 0; to = nown[j]
-			:: else -> break
-			fi
-		}
-#ifdef REWORD
-		atomic { assert(st[s] == CLAIMED && own[s] == me); own[s] = to }
-#endif
-		atomic {
-			if
-#if defined(REWORD) && MUT != 9
-			:: nst[j] == WAITING && nown[j] == to -> nst[j] = GRANTED; nslot[j] = s; ngen[j] = g; won = 1
-#else
-			:: nst[j] == WAITING -> nst[j] = GRANTED; nslot[j] = s; ngen[j] = g; won = 1
-#endif
+			:: st[0] == FREE -> st[0] = CLAIMED; own[0] = me; to = 0
 			:: else
 			fi
 		}
+#if NS == 2
+		atomic {
+			if
+			:: to == NOBODY && st[1] == FREE -> st[1] = CLAIMED; own[1] = me; to = 1
+			:: else
+			fi
+		}
+#endif
+	fi
+}
+
+/* a node that is WAITING, or j == NN */
+inline scan() {
+	j = 0;
+	do
+	:: j == NN || nst[j] == WAITING -> break
+	:: else -> j++
+	od
+}
+
+/* the slot in c to a waiter; c = NOBODY when that was done */
+inline hand_over() {
+	do
+	:: c == NOBODY -> break
+	:: else ->
+		scan();
 		if
-		:: won -> break
+		:: j == NN -> break
 		:: else ->
-			to = NOBODY;
-#if MUT == 4			/* lost to a time-out, the slot not taken back */
-			break
+			atomic { g = gen[c]; to = nown[j] }
+#ifdef REWORD
+			atomic { assert(st[c] == CLAIMED && own[c] == me); own[c] = to }
+#endif
+			atomic {
+				if
+#if defined(REWORD) && MUT != 9
+				:: nst[j] == WAITING && nown[j] == to -> nst[j] = GRANTED; nslot[j] = c; ngen[j] = g; c = NOBODY
 #else
-			atomic { assert(st[s] == CLAIMED && occ[s] == NOBODY); st[s] = FREE; own[s] = NOBODY }
-			look_hint();
-#if MUT == 5			/* taken back, but no second look */
-			break
+				:: nst[j] == WAITING -> nst[j] = GRANTED; nslot[j] = c; ngen[j] = g; c = NOBODY
 #endif
+				:: else
+#ifdef REWORD
+					-> own[c] = me
 #endif
+				fi;
+				g = 0; to = NOBODY
+			}
 		fi
-	   fi
+	od
+}
+
+inline grant() {
+	do
+	:: true ->
+		scan();
+		if
+		:: j == NN ->
+			waiters = 0;
+#if MUT == 7			/* WAITERS is taken off without a further look */
+			break;
+#else
+			scan();
+			if
+			:: j == NN -> break
+			:: else -> waiters = 1
+			fi
+#endif
+		:: else ->
+			find(c);
+			if
+			:: c == NOBODY -> break		/* who has it will look */
+			:: else ->
+				hand_over();
+				if
+				:: c == NOBODY
+				:: else ->
+#if MUT == 4			/* lost to a time-out, the slot not taken back */
+					break;
+#endif
+					atomic { assert(st[c] == CLAIMED && occ[c] == NOBODY); st[c] = FREE; own[c] = NOBODY; c = NOBODY }
+					look_hint();
+#if MUT == 5			/* taken back, but no second look */
+					break
+#endif
+				fi
+			fi
+		fi
 	od;
-	atomic { j = 0; g = 0; to = NOBODY; won = 0; fresh = fresh & ~(1 << me) }
+	atomic { j = 0; c = NOBODY }
+}
+
+/* a slot was made FREE: it may be owed to a waiter */
+inline look_waiters() {
+	if
+	:: !waiters
+	:: else -> grant()
+	fi
 }
 
 inline make_free(s) {
@@ -154,40 +202,17 @@ inline leave(s) {
 	k = waiters;
 	make_free(s);
 	look_hint();
-	if :: k -> look_waiters(s) :: else fi;
+	if :: k -> look_waiters() :: else fi;
 	k = 0
 #elif MUT == 2			/* looks at WAITERS before the hint */
 	make_free(s);
-	look_waiters(s);
+	look_waiters();
 	look_hint()
 #else
 	make_free(s);
 	look_hint();
-	look_waiters(s)
+	look_waiters()
 #endif
-}
-
-/* find, by the hint: a slot claimed, or s = NOBODY */
-inline find() {
-	s = NOBODY;
-	if
-	:: hint == EMPTY
-	:: else ->
-		atomic {
-			if
-			:: st[0] == FREE -> st[0] = CLAIMED; own[0] = me; s = 0
-			:: else
-			fi
-		}
-#if NS == 2
-		atomic {
-			if
-			:: s == NOBODY && st[1] == FREE -> st[1] = CLAIMED; own[1] = me; s = 1
-			:: else
-			fi
-		}
-#endif
-	fi
 }
 
 inline enter_slot(s) {
@@ -195,8 +220,7 @@ inline enter_slot(s) {
 }
 
 proctype holder(byte me) {
-	byte j, g, to = NOBODY, k, s = me;
-	bit won;
+	byte j, g, to = NOBODY, c = NOBODY, k, s = me;
 
 #ifdef KILL
 	{
@@ -222,8 +246,7 @@ proctype killer() {
 
 /* the words that carry the dead owner go back, each by CAS with a new generation; then look as any exit */
 proctype reaper(byte me) {
-	byte j, g, to = NOBODY, s, w, o;
-	bit won;
+	byte j, g, to = NOBODY, c = NOBODY, s, w, o;
 
 	dead || done == 1 + NS + NW + NEWCOMERS;
 	if
@@ -245,12 +268,16 @@ proctype reaper(byte me) {
 			}
 			/* also where nothing was found: a killed exit may have got to FREE and no further */
 			look_hint();
-			look_waiters(s);
+			look_waiters();
 #if MUT == 14
 skipped:
 #endif
 			s++
-		od
+		od;
+		scan();
+		if :: j != NN -> waiters = 1 :: else fi;
+		j = 0;
+		look_waiters()
 	:: else
 	fi;
 	done++
@@ -258,10 +285,9 @@ skipped:
 #endif
 
 proctype newcomer(byte me) {
-	byte j, g, to = NOBODY, k, s;
-	bit won;
+	byte j, g, to = NOBODY, c = NOBODY, k, s;
 
-	find();
+	find(s);
 	if
 	:: s == NOBODY
 	:: else ->
@@ -271,7 +297,7 @@ proctype newcomer(byte me) {
 			atomic { assert(own[s] == me); st[s] = FREE; own[s] = NOBODY }
 #if MUT != 10			/* undo without a look */
 			look_hint();
-			look_waiters(s)
+			look_waiters()
 #endif
 		fi
 	fi;
@@ -280,15 +306,14 @@ proctype newcomer(byte me) {
 }
 
 proctype waiter(byte me; bit patient) {
-	byte n = 1, q = NOBODY, j, g, to = NOBODY, k, s;
-	bit won;
+	byte n = 1, q = NOBODY, j, g, to = NOBODY, c = NOBODY, k, s;
 
 	if :: !patient -> n = WCALLS :: else fi;
 	do
 	:: n == 0 -> break
 	:: else ->
 		n--;
-		find();
+		find(s);
 		if :: s != NOBODY -> goto in :: else fi;
 		/* a node */
 		if
@@ -301,16 +326,15 @@ proctype waiter(byte me; bit patient) {
 #endif
 		:: atomic { !patient && nst[0] != NFREE && nst[NN - 1] != NFREE -> goto next }
 		fi;
-again:
 #if MUT == 6			/* the flag before the node */
-		atomic { waiters = 1; fresh = 0 }
+		waiters = 1;
 		nst[q] = WAITING;
 #else
 		nst[q] = WAITING;
-		atomic { waiters = 1; fresh = 0 }
+		waiters = 1;
 #endif
 #if MUT != 3			/* no further try */
-		find();
+		find(s);
 #else
 		s = NOBODY;
 #endif
@@ -336,12 +360,13 @@ again:
 				fi
 			}
 			look_hint();
-			look_waiters(k);
+			look_waiters();
 			k = 0;
 #endif
 			goto drop
 		:: else
 		fi;
+asleep:
 		if
 		:: nst[q] == GRANTED
 #if MUT == 12			/* time-out by a store */
@@ -360,12 +385,22 @@ again:
 #else
 			:: st[k] == CLAIMED && gen[k] == ngen[q] -> own[k] = me; st[k] = BUSY; s = k
 #endif
-			:: else -> k = 0; nslot[q] = 0; ngen[q] = 0; goto again
+			:: else
 			fi;
 			k = 0;
-			assert(occ[s] == NOBODY);
-			occ[s] = me
+			if
+			:: s != NOBODY -> assert(occ[s] == NOBODY); occ[s] = me
+			:: else -> nslot[q] = 0; ngen[q] = 0
+			fi
 		}
+		if
+		:: s == NOBODY ->
+			nst[q] = WAITING;
+			waiters = 1;
+			grant();
+			goto asleep
+		:: else
+		fi;
 		atomic { nst[q] = NFREE; nown[q] = NOBODY; nslot[q] = 0; ngen[q] = 0; q = NOBODY }
 		leave(s);
 		goto next;

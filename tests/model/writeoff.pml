@@ -186,11 +186,14 @@ inline mend_one(e) {
 	if
 #ifndef ONE_STEP
 	:: x >= PREP && is_purged(s, g) ->
-		atomic { if :: same(e, PREP) -> el[e] = ACTIVE :: else fi }
+		/* two purgers may meet over a call: the word is freed for an element that is ACTIVE, whosever */
+		atomic { if :: same(e, PREP) -> el[e] = ACTIVE :: x == PREP && !same(e, PREP) -> x = 0 :: else fi }
 #if MUT == 9			/* ACTIVE is left alone, and its word */
 		if :: x == PREP -> free_purged(s, g) :: else fi
-#else
+#elif MUT == 13			/* the word is freed though the element has gone */
 		free_purged(s, g)
+#else
+		if :: x != 0 -> free_purged(s, g) :: else fi
 #endif
 #endif
 #if MUT == 1			/* as the word has moved on, it was written off */

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * window.h - outcomes of calls over a sliding window, of a time or of so many calls; and time that goes
+ * on. What breaker and degrade decide by.
+ *
+ * The window is cut into slices: the current one and `slices` before it count. Each CPU counts on its
+ * own lines. A counter is one word with the slice, the generation of the state and the kind of window it
+ * is for: who finds another one there begins it anew by a compare-and-swap. So nothing has to be cleared
+ * when a slice ends, when a breaker closes or when a rule gets another window; of two who begin a slice
+ * one wins and the other adds to it; an addition that meets the end of its slice counts in the next one.
+ *
+ *   of a time    slices of 2^shift units, 8 to 15 of them a window: it reaches back over all of its
+ *                length and at most 2/15 of it further
+ *   of calls     15 slices; a slice ends when its calls have come. CPUs tell the common count of them in
+ *                batches, 1/8 of a slice in all at most
+ *
+ * Units.   2^20 ns. A counter left alone for 2^23 slices (9 days of a window of 100 ms, more of longer
+ *          ones) may be taken as new for one.
+ * Cost.    count: one atomic addition on an own line, two when the call failed; of few calls one more
+ *          on a common line. sum: 16 loads a CPU.
+ */
+#ifndef FC_WINDOW_H
+#define FC_WINDOW_H
+
+#include <fcguard/interceptor.h>
+#include <fcguard/time.h>
+
+#define WINDOW_LINE      128u
+#define WINDOW_SLOTS     16u
+#define WINDOW_LANES_MAX 64u
+#define WINDOW_BY_CALLS  31u    /* as shift */
+#define UNIT_SHIFT       20u
+#define LATE_UNITS       954u   /* 1 s: a now that is older than that may mean a clock set back */
+
+#define UNITS_UP(ns_) (((ns_) + (1u << UNIT_SHIFT) - 1) >> UNIT_SHIFT)
+
+enum window_outcome { WINDOW_GOOD = 0, WINDOW_FAILED = 1, WINDOW_SLOW = 2, WINDOW_NOTHING = 4 };
+
+struct window_numbers {
+	uint32_t shift;
+	uint32_t slices;
+	uint32_t slice_calls; /* by calls */
+	uint32_t batch;       /* a power of two */
+	uint32_t lanes;
+};
+
+struct window_slot {
+	uint64_t total, failed, slow, resv;
+};
+
+struct window_lane {
+	_Alignas(WINDOW_LINE) struct window_slot slot[WINDOW_SLOTS];
+};
+
+/* Lanes follow. */
+struct window {
+	_Alignas(WINDOW_LINE) uint64_t newest; /* now, in units, at most 64 of them behind */
+	uint64_t back;      /* first now of a clock that seems set back, and how many; 0: none */
+	uint64_t evaluated; /* when somebody last looked whether it is bad; units */
+	uint64_t slice;     /* by calls: the current one */
+	_Alignas(WINDOW_LINE) uint64_t calls; /* by calls: since ever */
+};
+
+struct window_sum {
+	uint64_t total, failed, slow;
+};
+
+/*
+ * All accesses are relaxed unless a label says more: each word stands for itself, and what must be
+ * decided at once is decided by one compare-and-swap of one word.
+ */
+static inline uint64_t get(const uint64_t *p)
+{
+	/* N: see above. */
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static inline void put(uint64_t *p, uint64_t v)
+{
+	/* N: see above. */
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+/* On failure *was is what is there: somebody else got on, so loops over it are lock-free. */
+static inline int swap(uint64_t *p, uint64_t *was, uint64_t to)
+{
+	/* N: see above. */
+	return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+/* Numbers of a window of ns, or of calls if they are not 0. */
+void fci_window_make(struct window_numbers *m, uint64_t ns, uint32_t calls, uint32_t cpus);
+uint64_t fci_window_bytes(uint32_t cpus); /* of its lanes */
+
+/* Time in units, that never goes back, unless the clock was set back. look: writes nothing; 0: let somebody
+ * decide who may. */
+uint64_t fci_window_time(struct window *w, const struct window_numbers *m, uint64_t now_ns);
+uint64_t fci_window_look(const struct window *w, uint64_t now_ns);
+
+/* Count one outcome. 1: time to see whether it is too bad. */
+int fci_window_count(struct window *w, const struct window_numbers *m, uint32_t cpu, uint32_t generation, uint64_t u,
+                     int outcome);
+
+/* Has nobody looked for some time? Who is told 1 does. */
+int fci_window_due(struct window *w, uint64_t u);
+
+struct window_sum fci_window_sum(const struct window *w, const struct window_numbers *m, uint32_t generation, uint64_t u);
+
+#endif /* FC_WINDOW_H */
