@@ -203,6 +203,38 @@ static void access_teardown(void *state)
 	rule_teardown(state);
 }
 
+/* ---- breaker, degrade -------------------------------------------------------------------------- */
+
+/* A window of a time, one of calls, and one that is open for an hour. */
+static int breaker_setup(const struct bench_subject *s, const struct bench_case *c, void **ret_state)
+{
+	const struct fc_breaker_conf confs[] = {
+		{ .error_permille = 500 },
+		{ .error_permille = 500, .window_calls = 1000 },
+		{ .min_calls = 1, .open_ns = FC_S(3600) },
+	};
+	uint32_t cells[2] = { 0, 0 };
+	struct fc_call call = { .cells = cells, .outcome = FC_OUTCOME_ERROR, .now_ns = bench_wall_ns() };
+	int rc = rule_setup((struct rule **)ret_state, s->name, &fc_interceptor_breaker, &confs[s->arg]);
+	const struct rule *r = *ret_state;
+
+	(void)c;
+	call.iface = r->iface;
+	call.state = r->state;
+	call.conf = r->conf;
+	if (rc == 0 && s->refuses && fc_interceptor_breaker.pre(&call) == 0)
+		fc_interceptor_breaker.post(&call);
+	return rc;
+}
+
+static int degrade_setup(const struct bench_subject *s, const struct bench_case *c, void **ret_state)
+{
+	const struct fc_degrade_conf conf = { .level = FC_DEGRADE_ALL };
+
+	(void)c;
+	return rule_setup((struct rule **)ret_state, s->name, &fc_interceptor_degrade, &conf);
+}
+
 #define RULE(name_, what_, setup_, arg_) \
 	{ .name = name_, .what = what_, .setup = setup_, .run = rule_run, .teardown = rule_teardown, .arg = arg_ }
 
@@ -219,6 +251,11 @@ static const struct bench_subject subjects[] = {
 	  .teardown = rule_teardown, .arg = 1 },
 	{ .name = "access_100k", .what = "access: 1024 addresses, 100000 entries", .setup = access_setup,
 	  .run = labelled_run, .teardown = access_teardown },
+	RULE("breaker", "closed, all calls good", breaker_setup, 0),
+	RULE("breaker_calls", "the same over the last 1000 calls", breaker_setup, 1),
+	{ .name = "breaker_refuse", .what = "an open one", .setup = breaker_setup, .run = rule_run,
+	  .teardown = rule_teardown, .arg = 2, .refuses = true },
+	RULE("degrade", "degrade: nothing set, without outcomes", degrade_setup, 0),
 	{ .name = "plain_bucket", .what = "one word, one CAS, as folly's with the time given", .setup = plain_setup,
 	  .run = plain_run, .teardown = plain_teardown },
 };

@@ -6,10 +6,9 @@
 
 #include "trip.h"
 
-/* The word: state 3 | steps 5 | generation 16 | until 40 (units, wraps after 36 years). */
-#define STATE(w_)      ((uint32_t)(w_) & 7u)
+#define STATE(w_)      TRIP_STATE(w_)
 #define STEPS(w_)      ((uint32_t)(w_) >> 3 & 31u)
-#define GENERATION(w_) ((uint32_t)((w_) >> 8) & 0xffffu)
+#define GENERATION(w_) TRIP_GENERATION(w_)
 #define UNTIL(w_)      ((w_) >> 24)
 #define UNTIL_MASK     ((1ull << 40) - 1)
 
@@ -18,12 +17,6 @@
 #define LEASE_NUMBER(l_) ((uint32_t)((l_) >> 40) & 0xffu)
 #define LEASE_GEN(l_)    ((uint32_t)((l_) >> 48))
 #define TICKET(l_)       ((uint32_t)LEASE_NUMBER(l_) << 24 | ((uint32_t)(l_) & 0xffffffu))
-
-/* Cell 0; cell 1 is a probe's ticket. */
-#define CELL_COUNTS 0x80000000u
-#define CELL_PROBE  0x40000000u
-#define CELL_CREDIT 0x20000000u
-#define CELL_INDEX(v_) ((v_) >> 16 & 0xffu)
 
 #define WHOLE       65536ull   /* credit of a call */
 #define CREDIT_MOST (64 * WHOLE)
@@ -255,13 +248,11 @@ static int refuse_open(struct fc_call *c, uint64_t w, uint64_t left)
 	return refuse(c, STEPS(w) + 1u, 0, left);
 }
 
-int fci_trip_check(struct fc_call *c, const struct trip_numbers *m)
+int fci_trip_check_slowly(struct fc_call *c, const struct trip_numbers *m)
 {
 	const struct trip *t = trip_of(c);
 	uint64_t w = get(&t->word), u, left;
 
-	if (STATE(w) == FC_BREAKER_CLOSED)
-		return 0;
 	if (STATE(w) == FC_BREAKER_FORCED_OPEN)
 		return refuse_open(c, w, 0);
 	u = fci_window_look(&t->window, c->now_ns);
@@ -296,7 +287,7 @@ static int pre_ramp(struct fc_call *c, const struct trip_numbers *m, uint64_t w,
 	return 0;
 }
 
-static int pre_slowly(struct fc_call *c, const struct trip_numbers *m)
+int fci_trip_pre_slowly(struct fc_call *c, const struct trip_numbers *m)
 {
 	struct trip *t = trip_of(c);
 	uint64_t u = fci_window_time(&t->window, &m->window, c->now_ns), w, left;
@@ -330,17 +321,6 @@ static int pre_slowly(struct fc_call *c, const struct trip_numbers *m)
 		}
 	}
 	return refuse(c, 0, 0, 0);
-}
-
-int fci_trip_pre(struct fc_call *c, const struct trip_numbers *m)
-{
-	uint64_t w = get(&trip_of(c)->word);
-
-	if (STATE(w) != FC_BREAKER_CLOSED)
-		return pre_slowly(c, m);
-	if (m->counts)
-		fc_cell_set(c, 0, CELL_COUNTS | GENERATION(w));
-	return 0;
 }
 
 void fci_trip_join(struct fc_call *c, const struct trip_numbers *m)
@@ -383,7 +363,7 @@ static void post_probe(struct fc_call *c, const struct trip_numbers *m, uint32_t
 	give_probe(t, cell, lease);
 }
 
-void fci_trip_post(struct fc_call *c, const struct trip_numbers *m, int outcome)
+void fci_trip_post_slowly(struct fc_call *c, const struct trip_numbers *m, int outcome)
 {
 	struct trip *t = trip_of(c);
 	uint32_t cell = fc_cell_get(c, 0);
@@ -405,7 +385,7 @@ void fci_trip_post(struct fc_call *c, const struct trip_numbers *m, int outcome)
 /* Its process was killed: that says nothing of what it called. */
 void fci_trip_reap(struct fc_call *c, const struct trip_numbers *m)
 {
-	fci_trip_post(c, m, WINDOW_NOTHING);
+	fci_trip_post_slowly(c, m, WINDOW_NOTHING);
 }
 
 uint64_t fci_trip_tick(struct fc_call *c, const struct trip_numbers *m)

@@ -60,13 +60,55 @@ const char *fci_trip_wrong(const struct fc_breaker_conf *conf);
 void fci_trip_make(struct fc_breaker_conf *conf, uint32_t cpus);
 uint64_t fci_trip_bytes(uint32_t cpus);
 
+/* The word: state 3 | steps 5 | generation 16 | until 40 (units, wraps after 36 years). */
+#define TRIP_STATE(w_)      ((uint32_t)(w_) & 7u)
+#define TRIP_GENERATION(w_) ((uint32_t)((w_) >> 8) & 0xffffu)
+
+/* Cell 0; cell 1 is a probe's ticket. */
+#define CELL_COUNTS 0x80000000u
+#define CELL_PROBE  0x40000000u
+#define CELL_CREDIT 0x20000000u
+#define CELL_INDEX(v_) ((v_) >> 16 & 0xffu)
+
 /* The steps of a call. check and pre: 1 refuse, with what the decision says. join: an outcome that counts
  * without being refused. outcome: enum window_outcome. */
-int fci_trip_check(struct fc_call *c, const struct trip_numbers *m);
-int fci_trip_pre(struct fc_call *c, const struct trip_numbers *m);
+int fci_trip_check_slowly(struct fc_call *c, const struct trip_numbers *m);
+int fci_trip_pre_slowly(struct fc_call *c, const struct trip_numbers *m);
 void fci_trip_join(struct fc_call *c, const struct trip_numbers *m);
 void fci_trip_undo(struct fc_call *c, const struct trip_numbers *m);
-void fci_trip_post(struct fc_call *c, const struct trip_numbers *m, int outcome);
+void fci_trip_post_slowly(struct fc_call *c, const struct trip_numbers *m, int outcome);
+
+static inline int fci_trip_check(struct fc_call *c, const struct trip_numbers *m)
+{
+	uint64_t w = get(&((const struct trip *)c->state)->word);
+
+	return TRIP_STATE(w) == FC_BREAKER_CLOSED ? 0 : fci_trip_check_slowly(c, m);
+}
+
+static inline int fci_trip_pre(struct fc_call *c, const struct trip_numbers *m)
+{
+	uint64_t w = get(&((const struct trip *)c->state)->word);
+
+	if (TRIP_STATE(w) != FC_BREAKER_CLOSED)
+		return fci_trip_pre_slowly(c, m);
+	if (m->counts)
+		fc_cell_set(c, 0, CELL_COUNTS | TRIP_GENERATION(w));
+	return 0;
+}
+
+static inline void fci_trip_post(struct fc_call *c, const struct trip_numbers *m, int outcome)
+{
+	struct trip *t = c->state;
+	uint32_t cell = fc_cell_get(c, 0);
+	uint64_t w = get(&t->word);
+
+	if (cell == 0)
+		return;
+	if (outcome != WINDOW_GOOD || cell != (CELL_COUNTS | TRIP_GENERATION(w)) || TRIP_STATE(w) != FC_BREAKER_CLOSED ||
+	    !window_count_good(&t->window, &m->window, c->cpu, TRIP_GENERATION(w), c->now_ns))
+		fci_trip_post_slowly(c, m, outcome);
+}
+
 void fci_trip_reap(struct fc_call *c, const struct trip_numbers *m);
 uint64_t fci_trip_tick(struct fc_call *c, const struct trip_numbers *m);
 

@@ -2,12 +2,10 @@
 /* window.c - outcomes over a sliding window. See window.h. */
 #include "window.h"
 
-#define COUNT_BITS  28u
+#define COUNT_BITS  WINDOW_COUNT_BITS
 #define COUNT_MASK  ((1ull << COUNT_BITS) - 1)
-#define SLICE_MASK  0x7fffffull
-#define STEP_SHIFT  6u    /* how far `newest` may be behind */
+#define STEP_MOST   6u
 #define LATE_CALLS  7ull  /* a mask */
-#define EVERY_UNITS 10
 #define FEW_BAD     64u
 #define BAD_BATCH   16u
 
@@ -18,13 +16,13 @@ uint64_t fci_window_bytes(uint32_t cpus)
 
 void fci_window_make(struct window_numbers *m, uint64_t ns, uint32_t calls, uint32_t cpus)
 {
-	uint64_t units = UNITS_UP(ns);
+	uint64_t slice = (UNITS_UP(ns) + WINDOW_SLOTS - 2) / (WINDOW_SLOTS - 1);
 
 	m->lanes = cpus < WINDOW_LANES_MAX ? cpus : WINDOW_LANES_MAX;
 	m->batch = 1;
 	m->slices = WINDOW_SLOTS - 1;
+	m->step = STEP_MOST;
 	if (calls) {
-		m->shift = WINDOW_BY_CALLS;
 		m->slice_calls = (calls + m->slices - 1) / m->slices;
 		while (m->batch * 2 * m->lanes <= m->slice_calls / 8)
 			m->batch *= 2;
@@ -32,9 +30,10 @@ void fci_window_make(struct window_numbers *m, uint64_t ns, uint32_t calls, uint
 		m->slices = (calls + m->slice_calls - 1) / m->slice_calls;
 		return;
 	}
-	for (m->shift = 0; units > (uint64_t)m->slices << m->shift; m->shift++)
-		;
-	m->slices = (uint32_t)((units + (1u << m->shift) - 1) >> m->shift);
+	while (1u << m->step > slice)
+		m->step--;
+	m->kind = 1 + (uint32_t)(slice % 31);
+	m->mult = UINT64_MAX / slice + 1; /* u is under 2^44, so that is exact */
 }
 
 /* ---- time -------------------------------------------------------------------------------------- */
@@ -59,17 +58,11 @@ static int set_back(struct window *w, uint64_t u)
 	return u - since >= LATE_UNITS;
 }
 
-static uint32_t step_of(const struct window_numbers *m)
-{
-	return m->shift < STEP_SHIFT ? m->shift : STEP_SHIFT;
-}
-
 uint64_t fci_window_time(struct window *w, const struct window_numbers *m, uint64_t now_ns)
 {
 	uint64_t u = now_ns >> UNIT_SHIFT, newest = get(&w->newest);
-	uint32_t step = step_of(m);
 
-	if (u >> step == newest >> step)
+	if (u >> m->step == newest >> m->step)
 		return u > newest ? u : newest;
 	while (u > newest)
 		if (swap(&w->newest, &newest, u)) {
@@ -97,26 +90,16 @@ int fci_window_due(struct window *w, uint64_t u)
 	uint64_t last = get(&w->evaluated);
 	int64_t ago = (int64_t)(u - last);
 
-	if (ago < EVERY_UNITS && ago >= -(int64_t)LATE_UNITS)
+	if (ago < WINDOW_EVERY && ago >= -(int64_t)LATE_UNITS)
 		return 0;
 	return swap(&w->evaluated, &last, u);
 }
 
 /* ---- counting ---------------------------------------------------------------------------------- */
 
-static struct window_slot *slots_of(const struct window *w, uint32_t lane)
-{
-	return ((struct window_lane *)(void *)(w + 1))[lane].slot;
-}
-
 static uint64_t slice_of(const struct window *w, const struct window_numbers *m, uint64_t u)
 {
-	return m->shift == WINDOW_BY_CALLS ? get(&w->slice) : u >> m->shift;
-}
-
-static uint64_t tag_of(const struct window_numbers *m, uint32_t generation, uint64_t slice)
-{
-	return (uint64_t)(generation & 0xff) << 28 | (uint64_t)(m->shift & 31) << 23 | (slice & SLICE_MASK);
+	return m->kind ? window_slice(m, u) : get(&w->slice);
 }
 
 /* Returns the count with this one. */
@@ -144,9 +127,9 @@ static void tell(struct window *w, const struct window_numbers *m, uint64_t slic
 int fci_window_count(struct window *w, const struct window_numbers *m, uint32_t cpu, uint32_t generation, uint64_t u,
                      int outcome)
 {
-	uint64_t slice = slice_of(w, m, u), tag = tag_of(m, generation, slice), n, bad = 0;
+	uint64_t slice = slice_of(w, m, u), tag = window_tag(m, generation, slice), n, bad = 0;
 	uint32_t lane = cpu < m->lanes ? cpu : cpu % m->lanes;
-	struct window_slot *s = &slots_of(w, lane)[slice % WINDOW_SLOTS];
+	struct window_slot *s = &window_slots(w, lane)[slice % WINDOW_SLOTS];
 
 	n = add(&s->total, tag);
 	if (outcome & WINDOW_FAILED)
@@ -156,7 +139,7 @@ int fci_window_count(struct window *w, const struct window_numbers *m, uint32_t 
 
 		bad = bad && bad < slow ? bad : slow;
 	}
-	if (m->shift == WINDOW_BY_CALLS && (n & (m->batch - 1)) == 0)
+	if (!m->kind && (n & (m->batch - 1)) == 0)
 		tell(w, m, slice);
 	return bad && (bad <= FEW_BAD || bad % BAD_BATCH == 0);
 }
@@ -174,10 +157,10 @@ struct window_sum fci_window_sum(const struct window *w, const struct window_num
 	uint64_t slice = slice_of(w, m, u);
 
 	for (uint32_t i = 0; i <= m->slices && i <= slice; i++) {
-		uint64_t tag = tag_of(m, generation, slice - i);
+		uint64_t tag = window_tag(m, generation, slice - i);
 
 		for (uint32_t lane = 0; lane < m->lanes; lane++) {
-			const struct window_slot *s = &slots_of(w, lane)[(slice - i) % WINDOW_SLOTS];
+			const struct window_slot *s = &window_slots(w, lane)[(slice - i) % WINDOW_SLOTS];
 			uint64_t n = count_of(&s->total, tag);
 
 			if (n == 0)

@@ -9,13 +9,13 @@
  * when a slice ends, when a breaker closes or when a rule gets another window; of two who begin a slice
  * one wins and the other adds to it; an addition that meets the end of its slice counts in the next one.
  *
- *   of a time    slices of 2^shift units, 8 to 15 of them a window: it reaches back over all of its
- *                length and at most 2/15 of it further
+ *   of a time    15 slices, rounded up to units: it reaches back over all of its length, and at most 1/15
+ *                of it and 15 units further
  *   of calls     15 slices; a slice ends when its calls have come. CPUs tell the common count of them in
  *                batches, 1/8 of a slice in all at most
  *
- * Units.   2^20 ns. A counter left alone for 2^23 slices (9 days of a window of 100 ms, more of longer
- *          ones) may be taken as new for one.
+ * Units.   2^20 ns. A counter left alone for 2^23 slices (17 hours of a window of 100 ms, 65 days of one of
+ *          10 s) may be taken as one of now, if it is of the same generation modulo 256.
  * Cost.    count: one atomic addition on an own line, two when the call failed; of few calls one more
  *          on a common line. sum: 16 loads a CPU.
  */
@@ -28,7 +28,6 @@
 #define WINDOW_LINE      128u
 #define WINDOW_SLOTS     16u
 #define WINDOW_LANES_MAX 64u
-#define WINDOW_BY_CALLS  31u    /* as shift */
 #define UNIT_SHIFT       20u
 #define LATE_UNITS       954u   /* 1 s: a now that is older than that may mean a clock set back */
 
@@ -37,8 +36,10 @@
 enum window_outcome { WINDOW_GOOD = 0, WINDOW_FAILED = 1, WINDOW_SLOW = 2, WINDOW_NOTHING = 4 };
 
 struct window_numbers {
-	uint32_t shift;
+	uint64_t mult;        /* slice = u * mult / 2^64 */
+	uint32_t kind;        /* 0: by calls; else by the length of a slice, to tell one window from another */
 	uint32_t slices;
+	uint32_t step;        /* `newest` is that many units behind at most, as a shift */
 	uint32_t slice_calls; /* by calls */
 	uint32_t batch;       /* a power of two */
 	uint32_t lanes;
@@ -96,6 +97,47 @@ uint64_t fci_window_bytes(uint32_t cpus); /* of its lanes */
  * decide who may. */
 uint64_t fci_window_time(struct window *w, const struct window_numbers *m, uint64_t now_ns);
 uint64_t fci_window_look(const struct window *w, uint64_t now_ns);
+
+/* The words of a counter: generation 8 | kind 5 | slice 23 | count 28. */
+#define WINDOW_COUNT_BITS 28u
+#define WINDOW_SLICE_MASK 0x7fffffull
+#define WINDOW_EVERY      10 /* units from one look whether it is bad to the next */
+
+__extension__ typedef unsigned __int128 window_wide;
+
+static inline uint64_t window_tag(const struct window_numbers *m, uint32_t generation, uint64_t slice)
+{
+	return (uint64_t)(generation & 0xff) << 28 | (uint64_t)(m->kind & 31) << 23 | (slice & WINDOW_SLICE_MASK);
+}
+
+static inline uint64_t window_slice(const struct window_numbers *m, uint64_t u)
+{
+	return (uint64_t)((window_wide)u * m->mult >> 64);
+}
+
+static inline struct window_slot *window_slots(const struct window *w, uint32_t lane)
+{
+	return ((struct window_lane *)(void *)(w + 1))[lane].slot;
+}
+
+/* Count a good call where that is one addition and nothing else is due: 1. */
+static inline int window_count_good(struct window *w, const struct window_numbers *m, uint32_t cpu, uint32_t generation,
+                                    uint64_t now_ns)
+{
+	uint64_t u = now_ns >> UNIT_SHIFT, newest = get(&w->newest), slice;
+	struct window_slot *s;
+
+	u = (u ^ newest) >> m->step == 0 && u < newest ? newest : u;
+	slice = window_slice(m, u);
+	if ((u ^ newest) >> m->step != 0 || u - get(&w->evaluated) >= WINDOW_EVERY || !m->kind || cpu >= m->lanes)
+		return 0;
+	s = &window_slots(w, cpu)[slice % WINDOW_SLOTS];
+	if (get(&s->total) >> WINDOW_COUNT_BITS != window_tag(m, generation, slice))
+		return 0;
+	/* N: a count. When another slice has begun meanwhile it counts there. */
+	__atomic_fetch_add(&s->total, 1, __ATOMIC_RELAXED);
+	return 1;
+}
 
 /* Count one outcome. 1: time to see whether it is too bad. */
 int fci_window_count(struct window *w, const struct window_numbers *m, uint32_t cpu, uint32_t generation, uint64_t u,

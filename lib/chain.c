@@ -67,18 +67,19 @@ static int refused_by(struct fci_way *w, const struct fci_stage *s, const struct
 
 int fci_chain_check(struct fci_way *w)
 {
-	struct fc_call c;
+	struct fc_call *c = &w->call;
 
-	call_ask(&c, w);
+	call_ask(c, w);
+	w->asked = 1;
 	for (uint32_t i = 0; i < w->chain->n; i++) {
 		const struct fci_stage *s = &w->chain->stage[i];
 		int rc;
 
 		if (!s->ic->check)
 			continue;
-		for_stage(&c, s, NULL);
-		rc = s->ic->check(&c);
-		if (rc != 0 && (rc = refused_by(w, s, &c, rc)) != 0)
+		for_stage(c, s, NULL);
+		rc = s->ic->check(c);
+		if (fci_unlikely(rc != 0) && (rc = refused_by(w, s, c, rc)) != 0)
 			return rc;
 	}
 	return 0;
@@ -112,27 +113,28 @@ static uint64_t max_delay(const struct fci_way *w)
 int fci_chain_pre(struct fci_way *w)
 {
 	uint32_t *cells = (uint32_t *)(void *)fci_record(w->f, w->claim.slot)->cells;
-	struct fc_call c;
+	struct fc_call *c = &w->call;
 
-	call_ask(&c, w);
-	c.max_delay_ns = max_delay(w);
+	if (!w->asked)
+		call_ask(c, w);
+	c->max_delay_ns = max_delay(w);
 	for (uint32_t i = 0; i < w->chain->n; i++) {
 		const struct fci_stage *s = &w->chain->stage[i];
 		int rc;
 
 		if (!s->ic->pre)
 			continue;
-		for_stage(&c, s, cells);
+		for_stage(c, s, cells);
 		FC_TEST_POINT("pre");
-		rc = s->ic->pre(&c);
-		if (rc != 0 && (rc = refused_by(w, s, &c, rc)) != 0) {
+		rc = s->ic->pre(c);
+		if (fci_unlikely(rc != 0) && (rc = refused_by(w, s, c, rc)) != 0) {
 			undo_from(w, i, cells);
 			return rc;
 		}
-		if (fci_unlikely(c.delay_ns)) {
-			if (c.delay_ns > w->delay && !(s->flags & FC_RULE_DRY_RUN))
-				w->delay = c.delay_ns;
-			c.delay_ns = 0;
+		if (fci_unlikely(c->delay_ns)) {
+			if (c->delay_ns > w->delay && !(s->flags & FC_RULE_DRY_RUN))
+				w->delay = c->delay_ns;
+			c->delay_ns = 0;
 		}
 	}
 	return 0;

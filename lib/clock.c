@@ -62,7 +62,7 @@ static uint64_t rate(uint64_t ns, uint64_t ticks)
 
 void fci_clock_init(struct fci_clock *c, uint32_t kind)
 {
-	uint64_t t0, n0, t1, n1;
+	uint64_t t0 = 0, n0 = 0, t1, n1;
 
 	c->kind = kind;
 	if (kind == FC_CLOCK_VIRTUAL || kind == FC_CLOCK_COARSE || kind == FC_CLOCK_MONOTONIC || !tsc_promised())

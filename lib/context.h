@@ -57,7 +57,8 @@ struct fc_iface {
 	uint32_t t_words;          /* words of T beyond the gate's */
 	struct fci_chain *_Atomic chain; /* newest; NULL: cap alone. chain.c */
 	struct fci_percpu counters; /* base points at this interface's block in row 0 */
-	uint64_t t0_none;          /* gate.t0 when no hint of it is set; impossible: look at all of T */
+	uint32_t t0_none;          /* gate.t0, low half, when no hint of it is set and there is no other T;
+	                            * impossible when there is */
 	uint32_t index;            /* in the segment's table of blocks */
 
 	FCI_ALIGNED struct fc *fc;

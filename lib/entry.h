@@ -78,8 +78,10 @@ struct fci_way {
 	struct fci_chain *chain;
 	uint64_t delay;          /* ns from now until the call may run: fc_call.delay_ns */
 	uint32_t would_refuse;   /* stages in dry run that were counted, a bit each */
+	int asked;               /* call is made, and now is what it says */
 	int async;               /* never blocks: FC_PENDING where it would wait */
 	struct fc_ctx own;       /* left as it is until it is needed */
+	struct fc_call call;     /* as stages are given it: made by the checks, if there are any, for pre too */
 };
 
 extern const struct fc_ctx fci_no_ctx; /* all defaults */
@@ -96,6 +98,7 @@ FCI_INLINE void fci_way_begin(struct fci_way *w, struct fc_entry *e, struct fc_i
 	w->chain = NULL;
 	w->delay = 0;
 	w->would_refuse = 0;
+	w->asked = 0;
 	w->async = 0;
 }
 

@@ -268,8 +268,7 @@ static void attach_slots(struct fc_iface *f)
 	f->words = FCI_AT(f->fc, f->extent[0].words, fci_a64);
 	f->records = FCI_AT(f->fc, f->extent[0].records, struct fci_record);
 	f->slots0 = f->extent[0].slots;
-	/* 01 is no hint. */
-	f->t0_none = f->t_words ? 0x5555555555555555ull : fci_t_none(f, 0);
+	f->t0_none = f->t_words ? 0x55555555u : (uint32_t)fci_t_none(f, 0); /* 01 is no hint */
 }
 
 static int full(struct fc *fc, const char *name, int rc)

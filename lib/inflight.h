@@ -212,16 +212,17 @@ FCI_INLINE void fci_set_hot(struct fc_iface *f, uint32_t slot)
 /* Is nothing more owed for a slot of extent 0 that was just freed? */
 FCI_INLINE int fci_is_settled(const struct fc_iface *f, uint32_t slot)
 {
-	const struct fci_gate *gate = f->gate;
+	uint32_t g = (slot >> 3) & f->group_mask;
 
 	/* A4, A5 -> X4 (hint_suspect): read after X2, both SC. Litmus: T1: word = FREE; t = T - T2: T =
 	 * SUSPECT; w = word. T1 sees MAYBE and T2 sees BUSY: forbidden, else the slot would be free
-	 * behind an EMPTY hint. Any hint of the group that is set leads to the exact look. Versions
-	 * are of no interest here. */
-	return fci_likely((uint32_t)atomic_load_explicit(&f->groups[(slot >> 3) & f->group_mask].s[0], FCI_SC) == 0) &&
-	       fci_likely((uint32_t)atomic_load_explicit(&gate->t0, FCI_SC) == (uint32_t)f->t0_none) &&
+	 * behind an EMPTY hint. Any part's hint of the group that is set leads to the exact look.
+	 * Versions are of no interest here. */
+	return fci_likely((uint32_t)atomic_load_explicit(&f->groups[g].s[0], FCI_SC) == 0) &&
+	       (fci_likely((uint32_t)atomic_load_explicit(&f->gate->t0, FCI_SC) == f->t0_none) ||
+	        (atomic_load_explicit(fci_t(f, g), FCI_SC) >> FCI_HINT_SHIFT(g) & 3) == FCI_MAYBE) &&
 	       /* A6 -> X5 (wait.c): a waiter that missed the free slot has set WAITERS before. SC as A4. */
-	       fci_likely(!(atomic_load_explicit(&gate->word, FCI_SC) & FCI_GATE_WAITERS));
+	       fci_likely(!(atomic_load_explicit(&f->gate->word, FCI_SC) & FCI_GATE_WAITERS));
 }
 
 /* What an exit owes for a slot of extent 0. Returns 1. */

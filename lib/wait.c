@@ -13,7 +13,8 @@
 /* In place of the ticket, when granted: the place, and the low bits of its generation. */
 #define W_SLOT(s_)   ((uint32_t)((s_) >> 16))
 #define W_GEN(s_)    ((s_) >> 48)
-#define W_GRANTED(claim_, s_) (FCI_GEN((claim_)->word) << 48 | (uint64_t)(claim_)->slot << 16 | W_OWNER(s_) | FCI_W_GRANTED)
+#define W_GRANTED(claim_, s_) \
+	(FCI_GEN((claim_)->word) << 48 | (uint64_t)(claim_)->slot << 16 | W_OWNER(s_) | FCI_W_GRANTED)
 #define W_ASYNC      (1u << 31) /* in futex: an event loop waits, not a thread */
 #define VIRTUAL_SLICE_NS 1000000u
 
@@ -266,6 +267,7 @@ static int done(struct fci_way *w, int rc)
 	if (rc > FCI_CHANGED)
 		atomic_fetch_add_explicit(&r->wait_timeouts, 1, FCI_RLX);
 	w->now = fci_clock_now(&w->f->fc->clock);
+	w->asked = 0;
 	/* A5 -> X3 (fci_gate_set): for what follows. */
 	w->gate = atomic_load_explicit(&w->f->gate->word, FCI_SC);
 	return rc;

@@ -278,7 +278,7 @@ static void player(void *arg, unsigned index, struct rng *rng)
 			fc_clock_advance(g.fc, rng_below(rng, 1000000));
 		if (fc_enter(&e, g.f, &c) == 0) {
 			atomic_fetch_add(&all.admitted, c.weight);
-			if (rng_chance(rng, 16))
+			if (rng_chance(rng, 500))
 				test_sleep_ms(0);
 			end_it(&e, rng);
 		} else {

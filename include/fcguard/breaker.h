@@ -18,7 +18,7 @@
  *
  * Threads.  Everything below from any thread at once; lock-free, no allocation.
  * Units.    Times in ns on the context's clock, kept to 2^20 ns (1.05 ms) and never early.
- * Bounds.   The window reaches back over all of window_ns, and at most 2/15 further. It opens with the
+ * Bounds.   The window reaches back over all of window_ns, and at most 1/15 of it and 16 ms further. It opens with the
  *           failed call that meets the numbers while a CPU has seen up to 64 such in the slice of the
  *           window; else within 16 of them, or at the first call or tick after 10.5 ms.
  * Time.     A now that is late is taken as the newest one. A clock that is set back is believed when for
