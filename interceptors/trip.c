@@ -315,9 +315,14 @@ int fci_trip_pre_slowly(struct fc_call *c, const struct trip_numbers *m)
 			break;
 		case FC_BREAKER_FORCED_OPEN:
 			return refuse_open(c, w, 0);
-		default:
+		case FC_BREAKER_FORCED_CLOSED:
+			return 0;
+		case FC_BREAKER_CLOSED:
 			fci_trip_join(c, m);
 			return 0;
+		default: /* spoilt memory */
+			(void)swap(&t->word, &w, word_of(FC_BREAKER_CLOSED, 0, GENERATION(w) + 1, 0));
+			break;
 		}
 	}
 	return refuse(c, 0, 0, 0);

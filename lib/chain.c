@@ -21,6 +21,19 @@ FCI_INLINE void for_stage(struct fc_call *c, const struct fci_stage *s, uint32_t
 	c->cells = cells ? cells + s->cell : NULL;
 }
 
+/* The same, with the cells of its record. */
+FCI_INLINE void for_stage_of(struct fc_call *c, const struct fci_stage *s, const struct fci_way *w)
+{
+	fci_a32 *cells;
+
+	if (fci_likely(s->cell < FCI_CELLS_NEAR))
+		cells = &fci_record(w->f, w->claim.slot)->cells[s->cell];
+	else
+		cells = &fci_more(w->f, w->claim.slot)[s->cell - FCI_CELLS_NEAR];
+	for_stage(c, s, NULL);
+	c->cells = (uint32_t *)(void *)cells;
+}
+
 /* What is known of a call at any step; what only some steps have is left as it is. Not by an
  * initialiser: what is stored is waited for by the next compare-and-swap. */
 FCI_INLINE void call_begin(struct fc_call *c, struct fc_iface *f, const struct fc_ctx *ctx, uint64_t now, uint32_t weight)
@@ -85,7 +98,7 @@ int fci_chain_check(struct fci_way *w)
 	return 0;
 }
 
-static void undo_from(struct fci_way *w, uint32_t k, uint32_t *cells)
+static void undo_from(struct fci_way *w, uint32_t k)
 {
 	struct fc_call c;
 
@@ -95,7 +108,7 @@ static void undo_from(struct fci_way *w, uint32_t k, uint32_t *cells)
 
 		if (!s->ic->undo)
 			continue;
-		for_stage(&c, s, cells);
+		for_stage_of(&c, s, w);
 		s->ic->undo(&c);
 	}
 }
@@ -112,7 +125,6 @@ static uint64_t max_delay(const struct fci_way *w)
 
 int fci_chain_pre(struct fci_way *w)
 {
-	uint32_t *cells = (uint32_t *)(void *)fci_record(w->f, w->claim.slot)->cells;
 	struct fc_call *c = &w->call;
 
 	if (!w->asked)
@@ -124,11 +136,11 @@ int fci_chain_pre(struct fci_way *w)
 
 		if (!s->ic->pre)
 			continue;
-		for_stage(c, s, cells);
+		for_stage_of(c, s, w);
 		FC_TEST_POINT("pre");
 		rc = s->ic->pre(c);
 		if (fci_unlikely(rc != 0) && (rc = refused_by(w, s, c, rc)) != 0) {
-			undo_from(w, i, cells);
+			undo_from(w, i);
 			return rc;
 		}
 		if (fci_unlikely(c->delay_ns)) {
@@ -391,8 +403,10 @@ static int fill(struct fci_chain *c, struct fc_iface *f, const struct fc_rule *r
 		const char *what;
 		int rc;
 
+		if (cells < FCI_CELLS_NEAR && cells + ic->cells > FCI_CELLS_NEAR)
+			cells = FCI_CELLS_NEAR; /* a rule's cells lie together */
 		if (cells + ic->cells > FC_CELLS_MAX)
-			return refuse_rule(f, idx[i], -E2BIG, "the rules need more than 6 cells");
+			return refuse_rule(f, idx[i], -E2BIG, "the rules need more than 14 cells");
 		if (same_name(c, name_of(r)))
 			return refuse_rule(f, idx[i], -EEXIST, "another rule has its name");
 		*s = (struct fci_stage){ .ic = ic, .conf = conf, .cell = cells, .flags = r->flags };

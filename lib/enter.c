@@ -302,8 +302,12 @@ FCI_INLINE uint64_t fill_record(struct fci_way *w, struct fci_record *r, uint64_
 	fci_store_pair(&r->frame, frame, meta);
 	if (ctx->request_id)
 		atomic_store_explicit(&r->tag, ctx->request_id, FCI_RLX);
-	for (uint32_t i = 0; w->chain && i < w->chain->cells; i++)
-		atomic_store_explicit(&r->cells[i], 0, FCI_RLX);
+	if (w->chain) {
+		for (uint32_t i = 0; i < w->chain->cells && i < FCI_CELLS_NEAR; i++)
+			atomic_store_explicit(&r->cells[i], 0, FCI_RLX);
+		for (uint32_t i = FCI_CELLS_NEAR; i < w->chain->cells; i++)
+			atomic_store_explicit(&fci_more(w->f, w->claim.slot)[i - FCI_CELLS_NEAR], 0, FCI_RLX);
+	}
 	return meta;
 }
 
@@ -485,7 +489,7 @@ static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const u
 	fci_store_pair(&w->self->last_entry, FCI_FRAME((uintptr_t)w->e, seq), seq);
 	/* N5: as fill_record. */
 	atomic_store_explicit(&r->meta, FCI_META(version, w->ctx->weight, 0), FCI_RLX);
-	for (int i = 0; i < FC_CELLS_MAX; i++)
+	for (uint32_t i = 0; i < FCI_CELLS_NEAR; i++)
 		atomic_store_explicit(&r->cells[i], cells[i], FCI_RLX);
 	fci_count(w->f, FCI_C_UNDONE, 1); /* it was admitted once; before the word: see stats.c */
 	/* R3 -> A7 (fci_view). */
@@ -503,7 +507,7 @@ static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const u
 
 int fc_entry_resume(struct fc_entry *e)
 {
-	uint32_t cells[FC_CELLS_MAX];
+	uint32_t cells[FCI_CELLS_NEAR];
 	struct fc_entry was;
 	struct fci_way w;
 	int rc;

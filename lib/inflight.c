@@ -47,6 +47,13 @@ fci_a64 *fci_word_far(const struct fc_iface *f, uint32_t slot)
 	return FCI_AT(f->fc, x->words, fci_a64) + local(x, slot);
 }
 
+fci_a32 *fci_more(const struct fc_iface *f, uint32_t slot)
+{
+	const struct fci_extent *x = extent_of(f, slot);
+
+	return FCI_AT(f->fc, x->more, fci_a32) + (size_t)local(x, slot) * FCI_CELLS_MORE;
+}
+
 struct fci_record *fci_record_far(const struct fc_iface *f, uint32_t slot)
 {
 	const struct fci_extent *x = extent_of(f, slot);
@@ -425,8 +432,10 @@ int fci_view(const struct fc_iface *f, uint32_t slot, struct fci_view *v)
 	v->frame = atomic_load_explicit(&r->frame, FCI_ACQ);
 	v->meta = atomic_load_explicit(&r->meta, FCI_ACQ);
 	v->tag = atomic_load_explicit(&r->tag, FCI_ACQ);
-	for (int i = 0; i < FC_CELLS_MAX; i++)
+	for (uint32_t i = 0; i < FCI_CELLS_NEAR; i++)
 		v->cells[i] = atomic_load_explicit(&r->cells[i], FCI_ACQ);
+	for (uint32_t i = 0; FCI_META_VER(v->meta) && i < FCI_CELLS_MORE; i++)
+		v->cells[FCI_CELLS_NEAR + i] = atomic_load_explicit(&fci_more(f, slot)[i], FCI_ACQ);
 	v->tid = (uint32_t)who;
 	v->site = (uint32_t)(who >> 32);
 	/* N5: ordered by A8. */
@@ -529,7 +538,8 @@ void fci_extents_attach(struct fc_iface *f)
 		/* Spoilt numbers are not used: the extent stays unknown here. */
 		if (x.slots == 0 || x.slots > 4 * FC_CAP_MAX + 8 * FCI_GROUPS_MAX || x.words > end ||
 		    (uint64_t)x.slots * sizeof(uint64_t) > end - x.words || x.records > end ||
-		    (uint64_t)x.slots * sizeof(struct fci_record) > end - x.records || x.part_shift > 16 ||
+		    (uint64_t)x.slots * sizeof(struct fci_record) > end - x.records || x.more > end ||
+		    (uint64_t)x.slots * FCI_CELLS_MORE * sizeof(fci_a32) > end - x.more || x.part_shift > 16 ||
 		    x.tiers != x.slots >> 3 >> f->group_bits || parts_of(&x) > FCI_HINTS)
 			return;
 		f->extent[here] = x;
@@ -556,11 +566,13 @@ static int add_extent(struct fc_iface *f, uint32_t slots)
 	x->tiers = x->slots / line_slots;
 	for (x->part_shift = 0; parts_of(x) > FCI_HINTS; x->part_shift++)
 		;
-	off = fci_arena_take(f->fc, (uint64_t)x->slots * (sizeof(uint64_t) + sizeof(struct fci_record)));
+	off = fci_arena_take(f->fc, (uint64_t)x->slots * (sizeof(uint64_t) + sizeof(struct fci_record) +
+	                                                  FCI_CELLS_MORE * sizeof(fci_a32)));
 	if (!off)
 		return -ENOSPC;
 	x->records = off;
 	x->words = off + (uint64_t)x->slots * sizeof(struct fci_record);
+	x->more = x->words + (uint64_t)x->slots * sizeof(uint64_t);
 	/* R4 -> A10. */
 	atomic_store_explicit(&b->n_extents, n + 1, FCI_REL);
 	return 0;

@@ -51,6 +51,7 @@ struct fci_claim {
 
 /* Out of line: slots of extents, and the search. */
 fci_a64 *fci_word_far(const struct fc_iface *f, uint32_t slot);
+fci_a32 *fci_more(const struct fc_iface *f, uint32_t slot); /* cells from FCI_CELLS_NEAR on */
 struct fci_record *fci_record_far(const struct fc_iface *f, uint32_t slot);
 int fci_find(struct fc_iface *f, uint32_t home, uint64_t gate, int any_rank, struct fci_claim *c);
 int fci_full_far(const struct fc_iface *f);

@@ -133,6 +133,11 @@ struct fci_group {
 };
 _Static_assert(sizeof(struct fci_group) == FCI_CACHELINE, "a group is one line");
 
+/* Cells of interceptors: most chains need no more than lie in the record; others, in the extent's `more`,
+ * are touched by chains that need them alone. */
+#define FCI_CELLS_NEAR 6u
+#define FCI_CELLS_MORE (FC_CELLS_MAX - FCI_CELLS_NEAR)
+
 /* What is known of the call in a slot. Meaningful while the slot's word is a call's, the same
  * before and after reading. Written by the claimer before it publishes BUSY. */
 struct fci_record {
@@ -141,7 +146,7 @@ struct fci_record {
 	fci_a64 frame;              /* address of the entry | entry number of the thread << 48 */
 	fci_a64 meta;               /* chain version << 48 | weight << 32 | stuck_after in ms */
 	fci_a64 tag;                /* request id; AUX, LENT: slot << 40 | low 40 bits of its generation */
-	fci_a32 cells[FC_CELLS_MAX];
+	fci_a32 cells[FCI_CELLS_NEAR];
 };
 _Static_assert(sizeof(struct fci_record) == FCI_CACHELINE, "a record is one line");
 #define FCI_META(ver_, weight_, stuck_ms_) ((uint64_t)(ver_) << 48 | (uint64_t)(weight_) << 32 | (stuck_ms_))
@@ -199,7 +204,7 @@ struct fci_config {
 
 /* Where an interface's slots are: extent 0 at creation, others when first needed. */
 struct fci_extent {
-	uint64_t words, records; /* offsets */
+	uint64_t words, records, more; /* offsets */
 	uint32_t first, slots;   /* index (= rank) of its first slot */
 	uint32_t tiers;          /* lines of a group */
 	uint32_t part_shift;      /* lines to one hint, as a power of two */

@@ -54,8 +54,10 @@ FCI_INLINE void copy_cells(struct fc_iface *f, uint32_t slot, uint32_t *cells, u
 {
 	struct fci_record *r = fci_record(f, slot);
 
-	for (uint32_t i = 0; i < n && i < FC_CELLS_MAX; i++)
+	for (uint32_t i = 0; i < n && i < FCI_CELLS_NEAR; i++)
 		cells[i] = atomic_load_explicit(&r->cells[i], FCI_RLX);
+	for (uint32_t i = FCI_CELLS_NEAR; fci_unlikely(i < n) && i < FC_CELLS_MAX; i++)
+		cells[i] = atomic_load_explicit(&fci_more(f, slot)[i - FCI_CELLS_NEAR], FCI_RLX);
 }
 
 static struct ending ending_of(const struct fc_entry *e, uint64_t meta)
@@ -81,7 +83,7 @@ static int leave_parked(struct fc_entry *e, uint64_t meta)
 	uint64_t word = FCI_PARKED(fci_me(f)), was;
 
 	d.call.weight = e->slot_;
-	memcpy(d.call.cells, e->data_, sizeof(d.call.cells));
+	memcpy(d.call.cells, e->data_, sizeof(e->data_)); /* it has no more: fc_entry_suspend */
 	/* X1: of two exits one wins; it sees the entry as suspend left it. In the child of a fork none does:
 	 * the word is the parent's. */
 	if (!__atomic_compare_exchange_n(&e->word_, &word, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
@@ -281,6 +283,17 @@ void fc_entry_take(struct fc_entry *to, struct fc_entry *from)
 	to->meta_ |= FCI_E_DETACHED;
 }
 
+/* Do the cells of the call fit into an entry? */
+static int fits_entry(struct fc_iface *f, uint64_t meta)
+{
+	uint64_t was = fci_section_enter(fci_thread_self());
+	struct fci_chain *chain = meta & FCI_E_CHAIN ? fci_chain_of(f, FCI_E_VER(meta)) : NULL;
+	int fits = !chain || chain->cells <= FCI_CELLS_NEAR;
+
+	fci_section_leave(&fci_self, was);
+	return fits;
+}
+
 int fc_entry_suspend(struct fc_entry *e)
 {
 	uint32_t aux[FC_WEIGHT_MAX], n_aux = 0, weight = 1;
@@ -292,9 +305,11 @@ int fc_entry_suspend(struct fc_entry *e)
 	f = e->iface_;
 	word = e->word_;
 	meta = e->meta_;
+	if (!fits_entry(f, meta))
+		return -E2BIG;
 	if (meta & FCI_E_WEIGHTED)
 		n_aux = fci_weight_list(f, e->slot_, word, aux, &weight);
-	copy_cells(f, e->slot_, (uint32_t *)(void *)e->data_, FC_CELLS_MAX);
+	copy_cells(f, e->slot_, (uint32_t *)(void *)e->data_, FCI_CELLS_NEAR);
 	if (!(meta & FCI_E_DETACHED))
 		fci_self.held--;
 	fci_iface_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, 1);

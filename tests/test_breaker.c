@@ -11,9 +11,11 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "interceptors/trip.h"
 #include "support/breaking.h"
 #include "support/threads.h"
 
@@ -359,6 +361,26 @@ static void a_hung_probe_holds_its_place_for_its_lease(void **state)
 		fc_exit(&hung[i]);
 	}
 	assert_state(FC_BREAKER_HALF_OPEN);
+	assert_int_equal(look().probes, 3);
+	guarded_empty(e, 3);
+	assert_state(FC_BREAKER_CLOSED);
+}
+
+static void probes_that_still_run_from_before_hold_no_place(void **state)
+{
+	struct fc_entry old[3], e[10];
+
+	(void)state;
+	begin(2, (struct fc_breaker_conf){ .min_calls = 1, .probes = 3, .lease_ns = FC_S(3600) });
+	break_it();
+	let_it_half_open();
+	assert_int_equal(guarded_fill(&g, old, 3), 3);
+	fc_entry_mark(&old[0], FC_OUTCOME_ERROR);
+	fc_exit(&old[0]);
+	let_it_half_open();
+	assert_int_equal(guarded_fill(&g, e, 10), 3);
+	fc_exit(&old[1]);
+	fc_exit(&old[2]);
 	assert_int_equal(look().probes, 3);
 	guarded_empty(e, 3);
 	assert_state(FC_BREAKER_CLOSED);
@@ -759,6 +781,14 @@ static void another_kind_of_window_begins_anew(void **state)
 	rule((struct fc_breaker_conf){ .errors = 100 });
 	calls(1, FC_OUTCOME_OK);
 	assert_in_range(look().calls, 1, 21); /* of one slice, if it is the same */
+	/* Slices of one kind that have the number of another's. */
+	begin(2, (struct fc_breaker_conf){ .errors = 100, .window_ns = FC_S(600) });
+	calls(20, FC_OUTCOME_ERROR);
+	rule((struct fc_breaker_conf){ .errors = 100, .window_calls = 10 });
+	for (int i = 0; i < 100; i++) {
+		calls(1, FC_OUTCOME_OK);
+		assert_int_equal(look().failed, 0);
+	}
 }
 
 static void bad_numbers_are_refused_with_words(void **state)
@@ -824,10 +854,45 @@ static void weight_is_one_call(void **state)
 	assert_int_equal(look().calls, 1);
 }
 
+static int spoil(struct fc_call *c, void *arg)
+{
+	struct rng *rng = arg;
+	uint64_t *words = c->state;
+
+	for (size_t i = 0; i < (sizeof(struct trip) + 2 * sizeof(struct window_lane)) / sizeof(*words); i++)
+		words[i] = rng_next(rng) >> rng_below(rng, 64);
+	return 0;
+}
+
+/* besu #11277, opossum #484: whatever stands in the segment, it comes back. */
+static void spoilt_memory_is_survived(void **state)
+{
+	struct rng rng;
+
+	(void)state;
+	rng_init(&rng, 7);
+	begin(2, (struct fc_breaker_conf){ .min_calls = 10, .open_ns = FC_S(1), .max_open_ns = FC_S(2), .ramp_ns = FC_S(1),
+	                                   .recover = FC_RECOVER_RAMP, .lease_ns = FC_S(1), .window_ns = FC_S(1) });
+	for (int round = 0; round < 300; round++) {
+		int good = 0, tries = 0;
+
+		assert_int_equal(fc_iface_with(g.f, &fc_interceptor_breaker, NULL, spoil, &rng), 0);
+		if (look().state == FC_BREAKER_FORCED_OPEN)
+			fc_breaker_force(g.f, NULL, FC_BREAKER_AUTO);
+		while (good < 100 && tries++ < 2000) {
+			good = call(FC_OUTCOME_OK) == 0 ? good + 1 : 0;
+			guarded_pass(&g, FC_MS(10));
+			fc_tick(g.fc, 0);
+		}
+		assert_int_equal(good, 100);
+	}
+}
+
 /* ---- threads ----------------------------------------------------------------------------------- */
 
 static struct {
-	uint32_t probes, rounds;
+	uint32_t rounds;
+	uint64_t slice;
 	atomic_int inside, worst;
 	atomic_uint_fast64_t admitted, failed, refused;
 	uint64_t end;
@@ -901,7 +966,7 @@ static void just_so_many_get_in_at_the_instant(void **state)
 
 static void counting(void *arg, unsigned index, struct rng *rng)
 {
-	(void)arg, (void)index;
+	(void)arg;
 	for (uint32_t i = 0; i < race.rounds; i++) {
 		int bad = rng_chance(rng, 3);
 
@@ -909,8 +974,8 @@ static void counting(void *arg, unsigned index, struct rng *rng)
 			continue;
 		atomic_fetch_add(&race.admitted, 1);
 		atomic_fetch_add(&race.failed, bad);
-		if (rng_chance(rng, 50))
-			fc_clock_advance(g.fc, FC_US(100)); /* over some slices */
+		if (index == 0 && i % (race.rounds / 14) == 0)
+			fc_clock_advance(g.fc, race.slice);
 	}
 }
 
@@ -918,24 +983,59 @@ static void counting(void *arg, unsigned index, struct rng *rng)
 static void no_outcome_is_lost_or_counted_twice(void **state)
 {
 	(void)state;
-	for (int by_calls = 0; by_calls < 2; by_calls++) {
+	for (int i = 0; i < 40; i++) {
 		struct fc_breaker_conf conf = { .errors = UINT32_MAX };
 
-		conf.window_ns = by_calls ? 0 : FC_S(600);
-		conf.window_calls = by_calls ? 1000000 : 0;
-		begin(0, conf);
-		race.rounds = 10000;
+		conf.window_ns = i % 2 ? 0 : FC_S(600);
+		conf.window_calls = i % 2 ? 100000 : 0;
+		begin(1, conf); /* one lane for all threads; 14 slices */
+		race.rounds = 1400;
+		race.slice = FC_S(40);
 		atomic_store(&race.admitted, 0);
 		atomic_store(&race.failed, 0);
-		run_threads(4 * test_cpus() + 2, counting, NULL);
+		run_threads(2 * test_cpus(), counting, NULL);
 		assert_int_equal(look().calls, atomic_load(&race.admitted));
 		assert_int_equal(look().failed, atomic_load(&race.failed));
 	}
-	begin(0, (struct fc_breaker_conf){ .window_ns = FC_S(1), .errors = UINT32_MAX });
-	atomic_store(&race.admitted, 0);
-	run_threads(4 * test_cpus() + 2, counting, NULL);
-	assert_true(look().calls <= atomic_load(&race.admitted));
-	g.now = fc_now_ns(g.fc);
+}
+
+static struct {
+	struct window window;
+	struct window_lane lane[1];
+	struct window_numbers numbers;
+	atomic_uint came, wrong;
+} bare;
+
+/* Wait for the other one. */
+static void meet(void)
+{
+	unsigned turn = atomic_fetch_add(&bare.came, 1) / 2;
+
+	while (atomic_load(&bare.came) < (turn + 1) * 2)
+		sched_yield();
+}
+
+/* Both begin each slice of a new generation, at the same moment as far as that can be. */
+static void beginning(void *arg, unsigned index, struct rng *rng)
+{
+	(void)arg, (void)rng;
+	for (uint32_t generation = 1; generation < 3000; generation++) {
+		meet();
+		for (uint64_t u = 0; u < 15 * 7; u += 7)
+			(void)fci_window_count(&bare.window, &bare.numbers, 0, generation, u, WINDOW_FAILED);
+		meet();
+		if (index == 0 && fci_window_sum(&bare.window, &bare.numbers, generation, 15 * 7 - 1).failed != 30)
+			atomic_fetch_add(&bare.wrong, 1);
+	}
+}
+
+static void none_is_lost_where_a_slice_begins(void **state)
+{
+	(void)state;
+	memset(&bare, 0, sizeof(bare));
+	fci_window_make(&bare.numbers, FC_MS(105), 0, 1);
+	run_threads(2, beginning, NULL);
+	assert_int_equal(atomic_load(&bare.wrong), 0);
 }
 
 static void ramping(void *arg, unsigned index, struct rng *rng)
@@ -1015,6 +1115,7 @@ int main(void)
 		T(an_ignored_probe_says_nothing_and_gives_its_place_back),
 		T(a_probe_that_a_later_rule_refuses_is_given_back),
 		T(a_hung_probe_holds_its_place_for_its_lease),
+		T(probes_that_still_run_from_before_hold_no_place),
 		T(an_abandoned_probe_has_failed),
 		T(a_killed_probe_is_given_back_and_says_nothing),
 		T(results_of_an_older_generation_count_for_nothing),
@@ -1036,9 +1137,11 @@ int main(void)
 		T(bad_numbers_are_refused_with_words),
 		T(a_dry_run_counts_and_refuses_nobody),
 		T(weight_is_one_call),
+		T(spoilt_memory_is_survived),
 		T(many_threads_never_have_more_probes_than_there_are),
 		T(just_so_many_get_in_at_the_instant),
 		T(no_outcome_is_lost_or_counted_twice),
+		T(none_is_lost_where_a_slice_begins),
 		T(the_share_is_exact_with_many_threads),
 		T(it_comes_back_from_whatever_threads_did),
 	};

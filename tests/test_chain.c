@@ -876,9 +876,9 @@ static void a_bad_chain_changes_nothing(void **state)
 	assert_int_equal(fc_iface_set_chain(g.f, rules, 1), -EINVAL);
 	bad = plain;
 	bad.cells = 2;
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 8; i++)
 		rules[i] = (struct fc_rule){ .interceptor = &bad, .conf = &n[0], .name = names[i] };
-	assert_int_equal(fc_iface_set_chain(g.f, rules, 4), -E2BIG);
+	assert_int_equal(fc_iface_set_chain(g.f, rules, 8), -E2BIG);
 	rules[1].name = names[0];
 	assert_int_equal(fc_iface_set_chain(g.f, rules, 2), -EEXIST);
 	rules[1].name = "a name of more than forty-seven bytes is too long";
@@ -945,6 +945,68 @@ static void replaced_chains_are_freed(void **state)
 	replace_many_times();
 	assert_in_range(atomic_load(&g.mem.live), 1, live);
 	assert_conserved();
+}
+
+/* Two cells each of seven rules: those beyond the record's lie elsewhere. */
+static struct {
+	uint32_t wrong, posts, undone;
+	int refuse_at;
+} many;
+
+static int many_pre(struct fc_call *c)
+{
+	const uint32_t *k = c->conf;
+
+	many.wrong += fc_cell_get(c, 0) != 0 || fc_cell_get(c, 1) != 0;
+	fc_cell_set(c, 0, 100 + *k);
+	fc_cell_set(c, 1, 200 + *k);
+	return many.refuse_at == (int)*k ? FC_REFUSED_USER : 0;
+}
+
+static void many_post(struct fc_call *c)
+{
+	const uint32_t *k = c->conf;
+
+	many.wrong += fc_cell_get(c, 0) != 100 + *k || fc_cell_get(c, 1) != 200 + *k;
+	many.posts++;
+}
+
+static void many_undo(struct fc_call *c)
+{
+	many_post(c);
+	many.undone++;
+}
+
+static void all_cells_of_a_long_chain_are_its_own(void **state)
+{
+	static const struct fc_interceptor two = { .size = sizeof(two), .order = 1, .name = "two", .conf_bytes = sizeof(uint32_t),
+		.cells = 2, .pre = many_pre, .post = many_post, .undo = many_undo };
+	uint32_t numbers[7];
+	struct fc_rule rules[7];
+
+	(void)state;
+	open_cap(16);
+	many.wrong = many.posts = many.undone = 0;
+	many.refuse_at = -1;
+	for (uint32_t i = 0; i < 7; i++) {
+		numbers[i] = i;
+		rules[i] = (struct fc_rule){ .interceptor = &two, .conf = &numbers[i], .name = names[i] };
+	}
+	assert_int_equal(fc_iface_set_chain(g.f, rules, 7), 0);
+	assert_int_equal(guarded_fill(&g, e, 16), 16);
+	assert_int_equal(fc_entry_suspend(&e[3]), -E2BIG);
+	fc_entry_mark(&e[5], FC_OUTCOME_ERROR); /* another way out */
+	for (int i = 0; i < 15; i++)
+		fc_exit(&e[i]);
+	assert_int_equal(many.posts, 15 * 7);
+	/* By the library, from its view of the call. */
+	assert_int_equal(fci_purge_thread(g.f, UINT32_MAX, g.now), 1);
+	assert_int_equal(many.posts, 16 * 7);
+	many.refuse_at = 6;
+	assert_int_equal(fc_enter(&e[0], g.f, NULL), FC_REFUSED_USER);
+	assert_true(many.undone == 6 && many.wrong == 0);
+	fc_exit(&e[15]);
+	assert_int_equal(fc_inside(g.f, NULL), 0);
 }
 
 static void the_versions_of_chains_may_wrap(void **state)
@@ -1114,6 +1176,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_bad_chain_changes_nothing, teardown),
 		cmocka_unit_test_teardown(a_new_chain_keeps_the_state, teardown),
 		cmocka_unit_test_teardown(replaced_chains_are_freed, teardown),
+		cmocka_unit_test_teardown(all_cells_of_a_long_chain_are_its_own, teardown),
 		cmocka_unit_test_teardown(the_versions_of_chains_may_wrap, teardown),
 		cmocka_unit_test_teardown(whatever_happens_all_that_was_taken_is_given_back_once, teardown),
 	};

@@ -7,7 +7,7 @@
  * Each interceptor is given room for exactly one call. After refusals, one call must get in: what they
  * took is back. A second one beside it must not: the room was really one.
  *
- * FC_STEPS: steps of the random part (default 30000; 10000000 takes some minutes).
+ * FC_STEPS: steps of the random part (default 300000; 10000000 take some seconds).
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,6 +44,7 @@ static const struct fc_rate_conf leaky_one = { .limit = { 1, FC_S(86400) }, .kin
 static const struct fc_rate_conf total_one = { .total = 1, .kind = FC_RATE_TOTAL };
 static const struct fc_keyed_conf keyed_rate_one = { .label = "user", .limit = { 1, FC_S(86400) }, .burst = 1, .places = 1024 };
 static const struct fc_keyed_conf keyed_cap_one = { .label = "user", .cap = 1, .places = 1024 };
+static const struct fc_breaker_conf breaker_one = { .errors = 1, .open_ns = FC_MS(5), .probes = 1 }; /* half open */
 static const struct fc_priority_conf priority_all = { .no_health = 1 };
 
 /* What can stand in a chain; those that hold nothing are there to be refused around. */
@@ -58,6 +59,7 @@ static const struct fc_rule rooms[] = {
 	{ .interceptor = &fc_interceptor_rate, .conf = &total_one, .name = "total" },
 	{ .interceptor = &fc_interceptor_keyed, .conf = &keyed_rate_one, .name = "keyed.rate" },
 	{ .interceptor = &fc_interceptor_keyed, .conf = &keyed_cap_one, .name = "keyed.cap" },
+	{ .interceptor = &fc_interceptor_breaker, .conf = &breaker_one, .name = "breaker" },
 };
 #define ROOMS (sizeof(rooms) / sizeof(rooms[0]))
 
@@ -75,6 +77,19 @@ static const struct fc_interceptor refuser = { .size = sizeof(refuser), .order =
 static struct fc_label ann;
 static struct fc_ctx ctx;
 
+/* A failure opens the breaker, and then its time is over: it lets one probe in. */
+static void half_open(void)
+{
+	struct fc_entry e = FC_ENTRY_INIT;
+
+	assert_int_equal(fc_iface_set_chain(g.f, &rooms[ROOMS - 1], 1), 0);
+	assert_int_equal(fc_enter(&e, g.f, &ctx), 0);
+	fc_entry_mark(&e, FC_OUTCOME_ERROR);
+	fc_exit(&e);
+	assert_int_equal(fc_enter(&e, g.f, &ctx), FC_REFUSED_BREAKER);
+	guarded_pass(&g, FC_MS(20));
+}
+
 static void open_one(void)
 {
 	FC_OPTS(fc_isolate_opts, o, .cap = 1, .members = &member, .n_members = 1);
@@ -84,6 +99,7 @@ static void open_one(void)
 	ann = fc_label("user", "ann");
 	ctx = (struct fc_ctx){ .size = sizeof(ctx), .labels = &ann, .n_labels = 1 };
 	told = 0;
+	half_open();
 }
 
 /* The rules `which`, a refuser at place k of them. */
@@ -207,11 +223,13 @@ static const struct fc_rate_conf wide_total = { .total = TOTAL, .kind = FC_RATE_
 static const struct fc_rate_conf wide_bucket = { .limit = { 1000000, FC_S(1) }, .burst = 1000000 };
 static const struct fc_keyed_conf wide_keyed = { .label = "user", .limit = { 100000, FC_S(1) }, .cap = 3, .places = 1024 };
 static const struct fc_isolate_conf wide_isolate = { .group = "wide", .label = "user" };
+static const struct fc_breaker_conf wide_breaker = { .window_ns = FC_MS(100), .errors = 20, .open_ns = FC_MS(5), .probes = 2 };
 static const struct fc_rule wide[] = {
 	{ .interceptor = &fc_interceptor_access, .conf = &access_one },
 	{ .interceptor = &fc_interceptor_isolate, .conf = &wide_isolate },
 	{ .interceptor = &fc_interceptor_rate, .conf = &wide_bucket, .name = "bucket" },
 	{ .interceptor = &fc_interceptor_keyed, .conf = &wide_keyed },
+	{ .interceptor = &fc_interceptor_breaker, .conf = &wide_breaker },
 };
 
 static struct {
@@ -234,7 +252,7 @@ static const struct fc_interceptor unlucky = { .size = sizeof(unlucky), .name = 
  * order, some in dry run. */
 static void random_chain(struct rng *rng)
 {
-	struct fc_rule rules[6] = { { .interceptor = &fc_interceptor_rate, .conf = &wide_total, .name = "total", .order = 1 + rng_below(rng, 9) } };
+	struct fc_rule rules[8] = { { .interceptor = &fc_interceptor_rate, .conf = &wide_total, .name = "total", .order = 1 + rng_below(rng, 9) } };
 	uint32_t n = 1;
 
 	for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
@@ -293,6 +311,7 @@ static void whatever_happens_all_is_there_again(void **state)
 	const char *steps = getenv("FC_STEPS");
 	FC_OPTS(fc_isolate_opts, o, .cap = 12, .members = m, .n_members = 3);
 	FC_OPTS(fc_keyed_stats, k, .places = 0);
+	FC_OPTS(fc_breaker_status, b, .state = 0);
 	struct rng rng;
 	int64_t left;
 	uint32_t own, borrowed;
@@ -308,7 +327,7 @@ static void whatever_happens_all_is_there_again(void **state)
 		all.users[i] = fc_label("user", name);
 		all.users[i].text = NULL;
 	}
-	all.most = steps ? strtoull(steps, NULL, 10) : 30000;
+	all.most = steps ? strtoull(steps, NULL, 10) : 300000;
 	rng_init(&rng, 99);
 	random_chain(&rng);
 	run_threads(4 * test_cpus() + 1, player, NULL);
@@ -317,14 +336,16 @@ static void whatever_happens_all_is_there_again(void **state)
 	assert_int_equal(fc_inside(g.f, NULL), 0);
 	/* All rules once more, to ask them. */
 	{
-		struct fc_rule rules[] = { { .interceptor = &fc_interceptor_rate, .conf = &wide_total, .name = "total" }, wide[1], wide[3] };
+		struct fc_rule rules[] = { { .interceptor = &fc_interceptor_rate, .conf = &wide_total, .name = "total" }, wide[1], wide[3], wide[4] };
 
-		assert_int_equal(fc_iface_set_chain(g.f, rules, 3), 0);
+		assert_int_equal(fc_iface_set_chain(g.f, rules, 4), 0);
 	}
 	assert_int_equal(fc_isolate_used(g.fc, "wide", NULL, &own, &borrowed), 0);
 	assert_true(own == 0 && borrowed == 0);
-	if (fc_keyed_stats(g.f, NULL, &k) == 0)
-		assert_true(k.inside == 0);
+	assert_int_equal(fc_keyed_stats(g.f, NULL, &k), 0);
+	assert_true(k.inside == 0);
+	assert_int_equal(fc_breaker_state(g.f, NULL, &b), 0);
+	assert_int_equal(b.probes, 0);
 	assert_int_equal(fc_rate_available(g.f, "total", &left), 0);
 	assert_true((uint64_t)left == TOTAL - atomic_load(&all.admitted));
 }

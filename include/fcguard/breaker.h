@@ -23,8 +23,10 @@
  *           window; else within 16 of them, or at the first call or tick after 10.5 ms.
  * Time.     A now that is late is taken as the newest one. A clock that is set back is believed when for
  *           1 s nothing else came, and 8 calls or ticks; then an open breaker tries again.
+ * Reload.   All state stays. Another kind or length of window begins an empty one. What is open stays so for
+ *           its time, or until half open at once if that is over 1 s more than a shorter conf allows.
  * Errors.   -EINVAL, -ENOENT (no such rule of the interface).
- * Memory.   1.2 KiB and 512 bytes a CPU (64 of them at most) of the segment, a rule.
+ * Memory.   1 KiB and 512 bytes a CPU (64 of them at most) of the segment, a rule.
  * Cost.     bench/RESULTS.md: breaker. Closed: one uncontended atomic addition a call; open: two loads.
  */
 #ifndef FC_BREAKER_H

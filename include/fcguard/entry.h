@@ -160,7 +160,8 @@ FC_API void fc_entry_take(struct fc_entry *to, struct fc_entry *from) FC_NOEXCEP
 /*
  * Give the place back while the call waits for something that needs none, and take one again.
  * Suspend returns 0; -EINVAL when e is not active, waits (fc_enter_async) or was let through untracked;
- * -ESTALE when the library had taken the place back before: e is inactive then. Resume returns like
+ * -ESTALE when the library had taken the place back before: e is inactive then; -E2BIG when the chain's
+ * interceptors keep more than 6 cells of it (interceptor.h): e goes on. Resume returns like
  * fc_enter(); when refused the entry stays suspended: try again or exit it. What interceptors took stays
  * taken. Latency includes the pause. A suspended entry is in no list of calls in flight, keeps no
  * deadline to ask for, and may be resumed by another thread.

@@ -47,7 +47,7 @@ struct fc;
 struct fc_iface;
 
 #define FC_CHAIN_MAX  12 /* interceptors on one interface */
-#define FC_CELLS_MAX  6  /* uint32_t cells of one call, over all its interceptors */
+#define FC_CELLS_MAX  14 /* uint32_t cells of one call, over all its interceptors */
 
 /* What an interceptor is given. Use cells through fc_cell_get() and fc_cell_set() alone: others may
  * read them while the call runs. `cells` is NULL in check, full and tick. */
