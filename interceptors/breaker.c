@@ -106,7 +106,7 @@ static int breaker_setup(struct fc_setup *s)
 
 static const struct fc_field fields[] = {
 	TRIP_FIELDS(0),
-	TRIP_FIELD("slow_ratio", FC_FIELD_PERMILLE, 0, slow_permille, 1, 1000, "too many of the calls were slow", .def = 0),
+	TRIP_FIELD("slow_ratio", FC_FIELD_PERMILLE, 0, slow_permille, 1, 1000, "too many calls were slow", .def = 0),
 	TRIP_FIELD("slow", FC_FIELD_DURATION, 0, slow_ns, 1, FC_S(3600), "from this time on a call is slow", .def = 0),
 };
 

@@ -62,7 +62,8 @@ static void say(const struct fc_call *c, int kind, uint64_t a, uint64_t b)
 /* ---- transitions ------------------------------------------------------------------------------- */
 
 /* Until is one unit more: u is rounded down. */
-static int open_from(struct fc_call *c, const struct trip_numbers *m, uint64_t w, uint32_t steps, uint64_t u, uint64_t bad)
+static int open_from(struct fc_call *c, const struct trip_numbers *m, uint64_t w, uint32_t steps, uint64_t u,
+                     uint64_t bad)
 {
 	struct trip *t = trip_of(c);
 	uint32_t units;
@@ -383,7 +384,8 @@ void fci_trip_post_slowly(struct fc_call *c, const struct trip_numbers *m, int o
 	    (STATE(w) != FC_BREAKER_CLOSED && STATE(w) != FC_BREAKER_RAMP))
 		return;
 	u = fci_window_time(&t->window, &m->window, c->now_ns);
-	if (fci_window_count(&t->window, &m->window, c->cpu, GENERATION(w), u, outcome) || fci_window_due(&t->window, u))
+	if (fci_window_count(&t->window, &m->window, c->cpu, GENERATION(w), u, outcome) ||
+	    fci_window_due(&t->window, u))
 		evaluate(c, m, w, u);
 }
 

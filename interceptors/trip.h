@@ -104,7 +104,8 @@ static inline void fci_trip_post(struct fc_call *c, const struct trip_numbers *m
 
 	if (cell == 0)
 		return;
-	if (outcome != WINDOW_GOOD || cell != (CELL_COUNTS | TRIP_GENERATION(w)) || TRIP_STATE(w) != FC_BREAKER_CLOSED ||
+	if (outcome != WINDOW_GOOD || cell != (CELL_COUNTS | TRIP_GENERATION(w)) ||
+	    TRIP_STATE(w) != FC_BREAKER_CLOSED ||
 	    !window_count_good(&t->window, &m->window, c->cpu, TRIP_GENERATION(w), c->now_ns))
 		fci_trip_post_slowly(c, m, outcome);
 }

@@ -151,7 +151,8 @@ static uint64_t count_of(const uint64_t *counter, uint64_t tag)
 	return v >> COUNT_BITS == tag ? v & COUNT_MASK : 0;
 }
 
-struct window_sum fci_window_sum(const struct window *w, const struct window_numbers *m, uint32_t generation, uint64_t u)
+struct window_sum fci_window_sum(const struct window *w, const struct window_numbers *m, uint32_t generation,
+                                 uint64_t u)
 {
 	struct window_sum sum = { 0, 0, 0 };
 	uint64_t slice = slice_of(w, m, u);

@@ -146,6 +146,7 @@ int fci_window_count(struct window *w, const struct window_numbers *m, uint32_t 
 /* Has nobody looked for some time? Who is told 1 does. */
 int fci_window_due(struct window *w, uint64_t u);
 
-struct window_sum fci_window_sum(const struct window *w, const struct window_numbers *m, uint32_t generation, uint64_t u);
+struct window_sum fci_window_sum(const struct window *w, const struct window_numbers *m, uint32_t generation,
+                                 uint64_t u);
 
 #endif /* FC_WINDOW_H */

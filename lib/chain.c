@@ -8,6 +8,8 @@
 #include "limit.h"
 #include "rule.h"
 
+#define LIVING_MAX 1000u /* chains of one interface that calls still use */
+
 static struct fc_call call_of(struct fc_iface *f, const struct fci_stage *s)
 {
 	return (struct fc_call){ .iface = f, .state = s->state, .conf = s->conf };
@@ -150,6 +152,26 @@ int fci_chain_pre(struct fci_way *w)
 		}
 	}
 	return 0;
+}
+
+void fci_chain_park(struct fc_iface *f, uint32_t version, int n)
+{
+	uint64_t was = fci_section_enter(fci_thread_self());
+	struct fci_chain *c = version ? fci_chain_of(f, version) : NULL;
+
+	/* X2 -> A3 (is_parked); and of f: a count for statistics. */
+	if (c)
+		atomic_fetch_add_explicit(&c->parked, (uint32_t)n, FCI_SC);
+	atomic_fetch_add_explicit(&f->parked, (uint32_t)n, FCI_SC);
+	fci_section_leave(&fci_self, was);
+}
+
+void fci_chain_park_reset(struct fc_iface *f)
+{
+	/* N4: nobody else is there. */
+	atomic_store_explicit(&f->parked, 0, FCI_RLX);
+	for (struct fci_chain *c = atomic_load_explicit(&f->chain, FCI_RLX); c; c = atomic_load_explicit(&c->older, FCI_RLX))
+		atomic_store_explicit(&c->parked, 0, FCI_RLX);
 }
 
 void fci_chain_post(struct fci_chain *chain, struct fci_ended *d)
@@ -424,17 +446,28 @@ static int fill(struct fci_chain *c, struct fc_iface *f, const struct fc_rule *r
 	return 0;
 }
 
+/* A version that no living chain has; 0: there are too many of them. N2. */
+static uint32_t new_version(struct fc_iface *f)
+{
+	const struct fci_chain *c = atomic_load_explicit(&f->chain, FCI_RLX);
+	uint32_t version = c ? c->version : 0, living = 0;
+
+	for (; c; c = atomic_load_explicit(&c->older, FCI_RLX))
+		living++;
+	if (living >= LIVING_MAX)
+		return 0;
+	do {
+		version = version % 65535 + 1;
+	} while (fci_chain_of(f, version));
+	return version;
+}
+
 /* N2: fc->setup is held; R1 -> A1 makes it visible. */
 static void publish(struct fc_iface *f, struct fci_chain *c)
 {
 	/* N2: fc->setup is held: nobody else changes it. */
 	struct fci_chain *old = atomic_load_explicit(&f->chain, FCI_RLX);
-	uint32_t version = old ? old->version : 0;
 
-	do {
-		version = version % 65535 + 1;
-	} while (fci_chain_of(f, version));
-	c->version = version;
 	atomic_store_explicit(&c->older, old, FCI_RLX);
 	/* R1 -> A1. */
 	atomic_store_explicit(&f->chain, c, FCI_REL);
@@ -469,9 +502,13 @@ int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t
 	c = allocate(f, rules, n);
 	if (!c)
 		rc = -ENOMEM;
-	else if ((rc = fill(c, f, rules, n, idx)) < 0)
-		free_chain(f->fc, c);
+	else if ((c->version = new_version(f)) == 0)
+		rc = refuse_rule(f, 0, -EAGAIN, "1000 replaced chains have calls inside still");
 	else
+		rc = fill(c, f, rules, n, idx);
+	if (c && rc < 0)
+		free_chain(f->fc, c);
+	else if (c)
 		publish(f, c);
 	fci_chain_reclaim(f->fc);
 	pthread_mutex_unlock(&f->fc->setup);
@@ -480,6 +517,12 @@ int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t
 
 /* ---- freeing ----------------------------------------------------------------------------------- */
 
+static int is_parked(const struct fci_chain *c)
+{
+	/* A3 -> X2 (fci_chain_park). */
+	return atomic_load_explicit(&c->parked, FCI_SC) != 0;
+}
+
 /* Is a call inside that began under this version? Suspended ones are counted in `parked`. */
 static int in_use(struct fc_iface *f, const struct fci_chain *c)
 {
@@ -487,7 +530,7 @@ static int in_use(struct fc_iface *f, const struct fci_chain *c)
 	struct fci_view v;
 
 	/* Before the look and after it: a call may be suspended or resumed meanwhile. */
-	if (fci_iface_parked(f, c->version))
+	if (is_parked(c))
 		return 1;
 	for (uint32_t s = 0; s < slots; s++) {
 		/* A2 -> X1 of inflight.h: SC; a claim not seen here sees the new chain. */
@@ -498,7 +541,7 @@ static int in_use(struct fc_iface *f, const struct fci_chain *c)
 		if (fci_is_call(w) && (!fci_view(f, s, &v) || FCI_META_VER(v.meta) == c->version))
 			return 1;
 	}
-	return fci_iface_parked(f, c->version);
+	return is_parked(c);
 }
 
 static void unlink_chain(struct fci_chain *c)

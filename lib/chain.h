@@ -33,6 +33,7 @@ struct fci_chain {
 	uint32_t has_check, has_pre, has_post;
 	uint32_t cells;        /* of one call, in all */
 	uint32_t fine;         /* it needs a finer clock than the coarse one */
+	fci_a32 parked;        /* suspended entries that began under it */
 	uint32_t left;         /* of a replaced one: what is over; see fci_chain_reclaim. fc->setup */
 	struct fci_chain *_Atomic older; /* still living ones of the interface. R1 -> A1 in chain.c */
 	struct fc_iface *iface;
@@ -58,6 +59,11 @@ struct fci_ended {
 	int outcome;
 	uint64_t start, now;
 };
+
+/* n more (or fewer) suspended entries of a version: they are in no slot, and keep their chain. Counted before
+ * the slot is free, and until the post has run. Reset: in the child of a fork, alone. */
+void fci_chain_park(struct fc_iface *f, uint32_t version, int n);
+void fci_chain_park_reset(struct fc_iface *f);
 
 /* Run post of a chain, in reverse order. Inside the section in which it was found. */
 void fci_chain_post(struct fci_chain *chain, struct fci_ended *d);

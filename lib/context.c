@@ -422,7 +422,7 @@ static void fork_child_in(struct fc *fc)
 		fci_writeoff_reset(f);
 		fci_wait_reset(f);
 		fci_drain_reset(f);
-		fci_iface_park_reset(f);
+		fci_chain_park_reset(f);
 		/* N9: alone in the child. */
 		atomic_store_explicit(&f->owner, fc->owner << 3, FCI_RLX);
 	}

@@ -74,7 +74,7 @@ struct fc_iface {
 	void *cap_state;                /* in the segment */
 	struct fci_state *states;       /* of rules. fc->setup */
 	uint32_t fine;                  /* 1: a rule wants a finer clock than the coarse one. fc->setup */
-	fci_a32 parked[8];              /* suspended entries, by chain version modulo 8 */
+	fci_a32 parked;                 /* suspended entries: chain.c */
 	struct fci_fallback *_Atomic fallback; /* NULL: never set. fallback.c */
 	struct fci_async *_Atomic async; /* callbacks of waiters, one a node; NULL: never used. async.c */
 	uint64_t tick_at;               /* housekeeping: next look. Only the ticking thread */

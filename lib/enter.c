@@ -244,6 +244,22 @@ static void stand_here(struct fci_way *w)
 		fci_store_pair(&w->self->last_entry, FCI_FRAME((uintptr_t)w->e, seq), FCI_FRAME(sp, seq));
 }
 
+/* Wait, but not in a section, which would keep every chain that is replaced meanwhile. The call goes on
+ * under the chain that it finds then. */
+static int wait_outside(struct fci_way *w)
+{
+	int rc;
+
+	if (w->section == UINT64_MAX)
+		return fci_wait(w);
+	fci_section_leave(w->self, w->section);
+	rc = fci_wait(w);
+	w->section = fci_section_enter(w->self);
+	/* A1 -> R1 (publish, chain.c). */
+	w->chain = atomic_load_explicit(&w->f->chain, FCI_ACQ);
+	return rc;
+}
+
 /* No place: purge, expand, grow, or let it be. FCI_GOT when the way has a place now. */
 static int claim_harder(struct fci_way *w)
 {
@@ -259,7 +275,7 @@ static int claim_harder(struct fci_way *w)
 		return claim_over(w);
 	}
 	if ((w->gate & FCI_GATE_WAITS) && w->ctx->weight == 1)
-		return w->async ? FC_PENDING : fci_wait(w);
+		return w->async ? FC_PENDING : wait_outside(w);
 	return FCI_FULL;
 }
 
@@ -422,7 +438,6 @@ static FCI_NOINLINE void sleep_out(const struct fci_way *w)
 FCI_INLINE int try_way(struct fci_way *w)
 {
 	struct fc_iface *f = w->f;
-	uint64_t was;
 	int rc;
 
 	do {
@@ -433,10 +448,10 @@ FCI_INLINE int try_way(struct fci_way *w)
 		if (((w->gate & FCI_GATE_SWITCHES) || w->ctx->deadline_ns) && !switched(w, &rc))
 			return rc;
 		/* A1 -> R1 (publish, chain.c); in a section, so that it is not freed. */
-		was = fci_section_enter(w->self);
+		w->section = fci_section_enter(w->self);
 		w->chain = atomic_load_explicit(&f->chain, FCI_ACQ);
 		rc = enter_chain(w);
-		fci_section_leave(w->self, was);
+		fci_section_leave(w->self, w->section);
 	} while (rc == -EAGAIN); /* the gate was switched meanwhile */
 	return rc;
 }
@@ -502,7 +517,7 @@ static void admit_resumed(struct fci_way *w, const struct fc_entry *was, const u
 	memset(w->e->data_, 0, sizeof(w->e->data_)); /* the guard stands somewhere else now */
 	w->e->meta_ &= ~(uint64_t)FCI_E_DEADLINE;
 	__atomic_store_n(&w->e->word_, busy, __ATOMIC_RELAXED); /* N6: last, as in entry.c */
-	fci_iface_park(w->f, version, -1);
+	fci_chain_park(w->f, version, -1);
 }
 
 int fc_entry_resume(struct fc_entry *e)

@@ -76,6 +76,7 @@ struct fci_way {
 	uint64_t gate;
 	struct fci_claim claim;
 	struct fci_chain *chain;
+	uint64_t section;        /* what fci_section_leave wants back; UINT64_MAX: in none */
 	uint64_t delay;          /* ns from now until the call may run: fc_call.delay_ns */
 	uint32_t would_refuse;   /* stages in dry run that were counted, a bit each */
 	int asked;               /* call is made, and now is what it says */
@@ -96,6 +97,7 @@ FCI_INLINE void fci_way_begin(struct fci_way *w, struct fc_entry *e, struct fc_i
 	w->site = site;
 	w->self = fci_thread_self();
 	w->chain = NULL;
+	w->section = UINT64_MAX;
 	w->delay = 0;
 	w->would_refuse = 0;
 	w->asked = 0;

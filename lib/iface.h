@@ -8,27 +8,6 @@
 /* Read the cheapest clock that serves latency and chain. fc->setup is held. */
 void fci_iface_choose_clock(struct fc_iface *f);
 
-/* Suspended entries of a chain version (modulo 8: may say yes for another). */
-static inline void fci_iface_park(struct fc_iface *f, uint32_t version, int n)
-{
-	/* X1 -> A1: a parked entry is counted before its slot is free, and until its post has run. */
-	atomic_fetch_add_explicit(&f->parked[version & 7], (uint32_t)n, FCI_SC);
-}
-
-static inline int fci_iface_parked(struct fc_iface *f, uint32_t version)
-{
-	/* A1 -> X1. */
-	return atomic_load_explicit(&f->parked[version & 7], FCI_SC) != 0;
-}
-
-/* In the child of a fork, alone: what is suspended is the parent's. */
-static inline void fci_iface_park_reset(struct fc_iface *f)
-{
-	for (int i = 0; i < 8; i++)
-		/* N2: alone. */
-		atomic_store_explicit(&f->parked[i], 0, FCI_RLX);
-}
-
 static inline uint32_t fci_iface_max_weight(const struct fc_iface *f)
 {
 	/* N1: a setting. */

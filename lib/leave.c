@@ -91,7 +91,7 @@ static int leave_parked(struct fc_entry *e, uint64_t meta)
 	was = fci_section_enter(fci_thread_self());
 	finish(f, &d);
 	fci_section_leave(&fci_self, was);
-	fci_iface_park(f, d.version, -1);
+	fci_chain_park(f, d.version, -1);
 	return 1;
 }
 
@@ -312,9 +312,9 @@ int fc_entry_suspend(struct fc_entry *e)
 	copy_cells(f, e->slot_, (uint32_t *)(void *)e->data_, FCI_CELLS_NEAR);
 	if (!(meta & FCI_E_DETACHED))
 		fci_self.held--;
-	fci_iface_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, 1);
+	fci_chain_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, 1);
 	if (!fci_release_call(f, e->slot_, word)) {
-		fci_iface_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, -1);
+		fci_chain_park(f, meta & FCI_E_CHAIN ? FCI_E_VER(meta) : 0, -1);
 		e->word_ = 0;
 		(void)ended_before(f, e->slot_, word, meta);
 		return -ESTALE;

@@ -150,7 +150,8 @@ static void outcomes_count_as_they_should(void **state)
 
 /* ---- windows ----------------------------------------------------------------------------------- */
 
-/* Each moment of a slice as a beginning: an outcome counts for all of the window, and at most 1/15 of it and 16 units longer. */
+/* Each moment of a slice as a beginning: an outcome counts for all of the window, and at most 1/15 of it and
+ * 16 units longer. */
 static void a_window_forgets_nothing_early_and_all_in_time(void **state)
 {
 	static const uint64_t windows[] = { FC_MS(100), FC_MS(999), FC_S(10), FC_S(600) };
@@ -473,7 +474,8 @@ static uint64_t fail_a_probe(void)
 static void the_open_time_grows_to_its_most_and_shrinks_after_rest(void **state)
 {
 	(void)state;
-	begin(2, (struct fc_breaker_conf){ .min_calls = 1, .open_ns = FC_S(1), .max_open_ns = FC_S(5), .recover = FC_RECOVER_AT_ONCE });
+	begin(2, (struct fc_breaker_conf){ .min_calls = 1, .open_ns = FC_S(1), .max_open_ns = FC_S(5),
+	                                   .recover = FC_RECOVER_AT_ONCE });
 	break_it();
 	assert_in_range(look().left_ns, FC_S(1), FC_S(1) + 2 * UNIT_NS);
 	assert_in_range(fail_a_probe(), FC_S(2), FC_S(2) + 2 * UNIT_NS);
@@ -496,7 +498,8 @@ static void the_open_time_grows_to_its_most_and_shrinks_after_rest(void **state)
 static void at_once_means_after_the_first(void **state)
 {
 	(void)state;
-	begin(2, (struct fc_breaker_conf){ .min_calls = 1, .recover = FC_RECOVER_AT_ONCE, .successes = 50, .probes = 5 });
+	begin(2, (struct fc_breaker_conf){ .min_calls = 1, .recover = FC_RECOVER_AT_ONCE,
+	                                   .successes = 50, .probes = 5 });
 	break_it();
 	let_it_half_open();
 	assert_int_equal(call(FC_OUTCOME_OK), 0);
@@ -713,11 +716,13 @@ static void a_clock_that_trembles_changes_nothing(void **state)
 /* bucket4j #51: idle for centuries; and other leaps. */
 static void long_leaps_end_what_they_should(void **state)
 {
-	static const uint64_t leaps[] = { FC_S(3600), 10 * YEAR_NS, 18 * YEAR_NS, 19 * YEAR_NS, 36 * YEAR_NS, 190 * YEAR_NS };
+	static const uint64_t leaps[] = { FC_S(3600), 10 * YEAR_NS, 18 * YEAR_NS, 19 * YEAR_NS, 36 * YEAR_NS,
+	                                  190 * YEAR_NS };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(leaps) / sizeof(leaps[0]); i++) {
-		begin(2, (struct fc_breaker_conf){ .min_calls = 10, .open_ns = FC_S(5), .recover = FC_RECOVER_RAMP, .probes = 1 });
+		begin(2, (struct fc_breaker_conf){ .min_calls = 10, .open_ns = FC_S(5), .probes = 1,
+		                                   .recover = FC_RECOVER_RAMP });
 		calls(5, FC_OUTCOME_ERROR);
 		guarded_pass(&g, leaps[i]);
 		assert_int_equal(look().calls, 0);
@@ -796,7 +801,8 @@ static void bad_numbers_are_refused_with_words(void **state)
 	static const struct { struct fc_breaker_conf conf; const char *says; } bad[] = {
 		{ { .window_ns = FC_MS(99) }, "window is not between 100 ms and 10 min" },
 		{ { .window_ns = FC_S(601) }, "window is not between 100 ms and 10 min" },
-		{ { .window_ns = FC_S(1), .window_calls = 10 }, "both window and window_calls are set: it counts over a time or over so many calls" },
+		{ { .window_ns = FC_S(1), .window_calls = 10 },
+		  "both window and window_calls are set: it counts over a time or over so many calls" },
 		{ { .window_calls = 9 }, "window_calls is not between 10 and 1000000" },
 		{ { .window_calls = 10, .min_calls = 11 }, "min_calls is over 1000000, or over window_calls" },
 		{ { .error_permille = 1001 }, "errors_ratio, slow_ratio or ramp_from is over 100 %" },
@@ -871,7 +877,8 @@ static void spoilt_memory_is_survived(void **state)
 
 	(void)state;
 	rng_init(&rng, 7);
-	begin(2, (struct fc_breaker_conf){ .min_calls = 10, .open_ns = FC_S(1), .max_open_ns = FC_S(2), .ramp_ns = FC_S(1),
+	begin(2, (struct fc_breaker_conf){ .min_calls = 10, .open_ns = FC_S(1), .max_open_ns = FC_S(2),
+	                                   .ramp_ns = FC_S(1),
 	                                   .recover = FC_RECOVER_RAMP, .lease_ns = FC_S(1), .window_ns = FC_S(1) });
 	for (int round = 0; round < 300; round++) {
 		int good = 0, tries = 0;
@@ -951,7 +958,8 @@ static void just_so_many_get_in_at_the_instant(void **state)
 	struct fc_entry e[16];
 
 	(void)state;
-	begin(0, (struct fc_breaker_conf){ .min_calls = 1, .probes = 5, .open_ns = FC_MS(10), .max_open_ns = FC_MS(10) });
+	begin(0, (struct fc_breaker_conf){ .min_calls = 1, .probes = 5, .open_ns = FC_MS(10),
+	                                   .max_open_ns = FC_MS(10) });
 	for (int round = 0; round < 100; round++) {
 		break_it();
 		let_it_half_open();
@@ -1076,7 +1084,8 @@ static void everything(void *arg, unsigned index, struct rng *rng)
 static void it_comes_back_from_whatever_threads_did(void **state)
 {
 	(void)state;
-	begin(0, (struct fc_breaker_conf){ .min_calls = 10, .open_ns = FC_MS(5), .max_open_ns = FC_MS(20), .ramp_ns = FC_MS(20),
+	begin(0, (struct fc_breaker_conf){ .min_calls = 10, .open_ns = FC_MS(5), .max_open_ns = FC_MS(20),
+	                                   .ramp_ns = FC_MS(20),
 	                                   .recover = FC_RECOVER_RAMP, .lease_ns = FC_MS(20) });
 	atomic_store(&race.admitted, 0);
 	atomic_store(&race.refused, 0);

@@ -23,6 +23,7 @@
 #include <fcguard/interceptor.h>
 
 #include "lib/leave.h"
+#include "lib/wait.h"
 #include "support/actors.h"
 #include "support/guarded.h"
 #include "support/threads.h"
@@ -657,6 +658,36 @@ static void a_call_is_ended_under_the_chain_it_began_with_wherever_it_is_stopped
 	}
 }
 
+/* A waiter is in no section: what is replaced meanwhile is freed, and it goes on under the newest. */
+static void a_waiter_keeps_no_replaced_chain(void **state)
+{
+	static struct actor a;
+	struct numbers n[2];
+	uint64_t live;
+
+	(void)state;
+	memset(e, 0, sizeof(e));
+	guarded_open(&g, &(struct fc_iface_opts){ .cap = 1, .expand = 1, .wait_max = 4, .wait_timeout_ns = FC_S(3600) });
+	actors_init();
+	memset(tally, 0, sizeof(tally));
+	numbers_of(n, 2);
+	assert_int_equal(chain_of(n, 2), 0);
+	assert_int_equal(fc_enter(&e[0], g.f, NULL), 0);
+	actor_start(&a, one_call, NULL, NULL);
+	while (fci_waiting(g.f) == 0)
+		test_sleep_ms(1);
+	for (int i = 0; i < 3; i++)
+		replace_many_times();
+	live = atomic_load(&g.mem.live);
+	for (int i = 0; i < 50; i++)
+		replace_many_times();
+	assert_in_range(atomic_load(&g.mem.live), 1, live + 4);
+	fc_exit(&e[0]);
+	actor_end(&a);
+	assert_int_equal(one_rc, 0);
+	assert_conserved();
+}
+
 /* The chain was replaced long ago when the call leaves; for a moment nobody is inside under it. */
 static void a_call_that_is_leaving_still_finds_its_replaced_chain(void **state)
 {
@@ -1176,6 +1207,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_bad_chain_changes_nothing, teardown),
 		cmocka_unit_test_teardown(a_new_chain_keeps_the_state, teardown),
 		cmocka_unit_test_teardown(replaced_chains_are_freed, teardown),
+		cmocka_unit_test_teardown(a_waiter_keeps_no_replaced_chain, teardown),
 		cmocka_unit_test_teardown(all_cells_of_a_long_chain_are_its_own, teardown),
 		cmocka_unit_test_teardown(the_versions_of_chains_may_wrap, teardown),
 		cmocka_unit_test_teardown(whatever_happens_all_that_was_taken_is_given_back_once, teardown),

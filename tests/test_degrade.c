@@ -393,7 +393,8 @@ static void switching(void *arg, unsigned index, struct rng *rng)
 		}
 		fc_exit(&e);
 		if (index == 0)
-			fc_iface_fallback(g.f, rng_chance(rng, 3) ? NULL : say_where, rng_chance(rng, 2) ? &a_thousand : &two_thousand);
+			fc_iface_fallback(g.f, rng_chance(rng, 3) ? NULL : say_where,
+			                  rng_chance(rng, 2) ? &a_thousand : &two_thousand);
 		if (index == 1) {
 			fc_degrade_set(g.f, NULL, rng_below(rng, 9));
 			fc_degrade_fault(g.f, NULL, rng_chance(rng, 2));
@@ -406,8 +407,8 @@ static void everything_at_once_and_it_comes_back(void **state)
 {
 	(void)state;
 	begin((struct fc_degrade_conf){ .level = 6, .timeout_permille = 300,
-	                                .trip = { .open_ns = FC_MS(5), .max_open_ns = FC_MS(20), .recover = FC_RECOVER_RAMP,
-	                                          .ramp_ns = FC_MS(20) } });
+	                                .trip = { .open_ns = FC_MS(5), .max_open_ns = FC_MS(20),
+	                                          .recover = FC_RECOVER_RAMP, .ramp_ns = FC_MS(20) } });
 	race.end = stress_end_ns();
 	run_threads(4 * test_cpus() + 2, switching, NULL);
 	assert_int_equal(atomic_load(&race.wrong), 0);

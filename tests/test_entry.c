@@ -29,6 +29,7 @@
 
 #include "context.h"
 #include "hash.h"
+#include "chain.h"
 #include "support/emulator.h"
 #include "support/threads.h"
 
@@ -2087,8 +2088,9 @@ static int in_the_child(struct fc_entry *e)
 	bad |= (seen.post != post + 1) << 4;
 	bad |= (fc_iface_stats(login, &s) != 0 || s.in_flight != 0 || s.admitted != s.ok) << 5;
 	/* The chain has no suspended calls that would keep it for ever. */
-	for (int i = 0; i < 8; i++)
-		bad |= (atomic_load(&login->parked[i]) != 0) << 6;
+	bad |= (atomic_load(&login->parked) != 0) << 6;
+	for (const struct fci_chain *c = atomic_load(&login->chain); c; c = atomic_load(&c->older))
+		bad |= (atomic_load(&c->parked) != 0) << 6;
 	return bad;
 }
 
