@@ -126,10 +126,12 @@ static inline int window_count_good(struct window *w, const struct window_number
 {
 	uint64_t u = now_ns >> UNIT_SHIFT, newest = get(&w->newest), slice;
 	struct window_slot *s;
+	int64_t ago;
 
-	u = (u ^ newest) >> m->step == 0 && u < newest ? newest : u;
+	u = newest - u <= LATE_UNITS ? newest : u; /* clocks of several resolutions meet here */
 	slice = window_slice(m, u);
-	if ((u ^ newest) >> m->step != 0 || u - get(&w->evaluated) >= WINDOW_EVERY || !m->kind || cpu >= m->lanes)
+	ago = (int64_t)(u - get(&w->evaluated)); /* a little under 0 after a look by a finer clock */
+	if ((u ^ newest) >> m->step != 0 || ago >= WINDOW_EVERY || ago < -(int64_t)LATE_UNITS || !m->kind || cpu >= m->lanes)
 		return 0;
 	s = &window_slots(w, cpu)[slice % WINDOW_SLOTS];
 	if (get(&s->total) >> WINDOW_COUNT_BITS != window_tag(m, generation, slice))
