@@ -112,6 +112,9 @@ void bench_json_value(const char *name, uint32_t threads, double ns, double rati
                       const char *key, double value);
 void bench_json_close(void);
 
+/* All of a program that has one list of subjects: arguments, rounds, table, JSON. */
+void bench_list(int argc, char **argv, const char *heading, const struct bench_subject *subjects, size_t n);
+
 double bench_median(const double *v, uint32_t n);
 const struct bench_result *bench_find(const struct bench_result *r, uint32_t n, const char *name,
                                       uint32_t threads);

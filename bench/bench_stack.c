@@ -91,27 +91,7 @@ static const struct bench_subject subjects[] = {
 
 int main(int argc, char **argv)
 {
-	const struct bench_subject *list[BENCH_SUBJECTS_MAX];
-	const struct bench_case c = { 0 };
-	struct bench_result *r;
-	struct bench_opts o;
-	uint32_t n = 0, got;
-
-	bench_args(&o, argc, argv);
-	for (size_t i = 0; i < sizeof(subjects) / sizeof(subjects[0]); i++)
-		if (bench_wanted(&o, subjects[i].name))
-			list[n++] = &subjects[i];
-	bench_json_open(&o);
-	if (n) {
-		r = bench_rounds(&o, list, n, &c, &got);
-		bench_heading("Chains");
-		bench_print(r, got);
-		for (uint32_t i = 0; i < got; i++)
-			if (bench_wanted(&o, r[i].subject->name))
-				bench_json(&r[i]);
-		free(r);
-	}
-	bench_json_close();
+	bench_list(argc, argv, "Chains", subjects, sizeof(subjects) / sizeof(subjects[0]));
 	fc_destroy(guard_context());
 	return 0;
 }

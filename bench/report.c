@@ -174,3 +174,28 @@ void bench_json_close(void)
 		bench_die("writing JSON: %s", strerror(errno));
 	json = NULL;
 }
+
+void bench_list(int argc, char **argv, const char *heading, const struct bench_subject *subjects, size_t n)
+{
+	const struct bench_subject *list[BENCH_SUBJECTS_MAX];
+	const struct bench_case c = { 0 };
+	struct bench_result *r;
+	struct bench_opts o;
+	uint32_t wanted = 0, got;
+
+	bench_args(&o, argc, argv);
+	for (size_t i = 0; i < n; i++)
+		if (bench_wanted(&o, subjects[i].name))
+			list[wanted++] = &subjects[i];
+	bench_json_open(&o);
+	if (wanted) {
+		r = bench_rounds(&o, list, wanted, &c, &got);
+		bench_heading(heading);
+		bench_print(r, got);
+		for (uint32_t i = 0; i < got; i++)
+			if (bench_wanted(&o, r[i].subject->name))
+				bench_json(&r[i]);
+		free(r);
+	}
+	bench_json_close();
+}
