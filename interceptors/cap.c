@@ -346,6 +346,12 @@ static uint64_t cap_tick(struct fc_call *c)
 	return next;
 }
 
+/* Whoever was at work is not here; what he may have left half done is steered back by the next window. */
+static void cap_forked(void *state)
+{
+	give(state);
+}
+
 const struct fc_interceptor fc_interceptor_cap = {
 	.size = sizeof(struct fc_interceptor),
 	.order = FC_ORDER_CAP,
@@ -355,4 +361,5 @@ const struct fc_interceptor fc_interceptor_cap = {
 	.reason = FC_REFUSED_CAP,
 	.full = cap_full,
 	.tick = cap_tick,
+	.forked = cap_forked,
 };

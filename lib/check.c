@@ -6,7 +6,8 @@
 #include "limit.h"
 #include "weight.h"
 
-#define LOOK_AT 16u /* oldest calls that one check looks at */
+#define LOOK_AT 16u /* calls that one check looks at */
+#define OLDEST  8u  /* of them, the oldest; the others in turn, so that those that live hide none */
 
 /* ---- proof ------------------------------------------------------------------------------------- */
 
@@ -57,14 +58,47 @@ static void purged(struct fc_iface *f, uint32_t n)
 	fc_event_note(f, FC_EVENT_PURGED, n, fci_inside_count(f, UINT32_MAX, NULL));
 }
 
-uint32_t fci_purge_stale(struct fc_iface *f, uint64_t now)
+/* Can the call be proven stale at all? */
+static int may_be_stale(const struct fc_iface *f, const struct fci_view *v, uint64_t none)
 {
-	struct fci_view v[LOOK_AT];
-	uint32_t have = fci_oldest(f, v, LOOK_AT), n = 0;
+	(void)none;
+	return !fci_is_detached(v->word) && (uint64_t)FCI_OWNER(v->word) << 3 == fci_me(f);
+}
+
+/* The next n of them, by their slots. */
+static uint32_t in_turn(struct fc_iface *f, struct fci_view *v, uint32_t n)
+{
+	fci_a32 *turn = &f->block->rare.purge_turn;
+	/* N1: whose turn it is; two checks at once may look at the same ones. */
+	uint32_t slots = fci_slots(f), s = atomic_load_explicit(turn, FCI_RLX), have = 0;
+
+	for (uint32_t i = 0; i < slots && have < n; i++, s++) {
+		if (s >= slots)
+			s = 0;
+		if (fci_view(f, s, &v[have]) && may_be_stale(f, &v[have], 0))
+			have++;
+	}
+	atomic_store_explicit(turn, s, FCI_RLX);
+	return have;
+}
+
+static uint32_t purge_these(struct fc_iface *f, const struct fci_view *v, uint32_t have, uint64_t now)
+{
+	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < have; i++)
 		if (is_stale(f, &v[i]))
 			n += (uint32_t)fci_abandon(f, &v[i], now);
+	return n;
+}
+
+uint32_t fci_purge_stale(struct fc_iface *f, uint64_t now)
+{
+	struct fci_view v[LOOK_AT];
+	uint32_t have = fci_oldest_of(f, v, OLDEST, may_be_stale, 0), n = purge_these(f, v, have, now);
+
+	if (have == OLDEST)
+		n += purge_these(f, v, in_turn(f, v, LOOK_AT - OLDEST), now);
 	if (n)
 		purged(f, n);
 	return n;
@@ -376,19 +410,19 @@ static uint64_t writeoff_after(const struct fc_iface *f, const struct fci_view *
 	return own ? FC_MS(own) * 4 : atomic_load_explicit(&f->block->config.writeoff_after_ns, FCI_RLX);
 }
 
+static int is_overdue(const struct fc_iface *f, const struct fci_view *v, uint64_t now)
+{
+	return now >= v->start && now - v->start >= writeoff_after(f, v) && !FCI_META_IN_PRE(v->meta);
+}
+
 /* Write the oldest overdue calls off, as far as the budget goes. */
 static uint32_t write_off_overdue(struct fc_iface *f, uint64_t now)
 {
 	struct fci_view v[LOOK_AT];
-	uint32_t have = budget_of(f) ? fci_oldest(f, v, LOOK_AT) : 0, n = 0;
+	uint32_t have = budget_of(f) ? fci_oldest_of(f, v, LOOK_AT, is_overdue, now) : 0, n = 0;
 
-	for (uint32_t i = 0; i < have; i++) {
-		if (now < v[i].start || now - v[i].start < writeoff_after(f, &v[i]) || FCI_META_IN_PRE(v[i].meta))
-			continue;
-		if (!write_off(f, &v[i], now))
-			break;
+	while (n < have && write_off(f, &v[n], now))
 		n++;
-	}
 	return n;
 }
 
@@ -412,6 +446,7 @@ int fci_check(struct fc_iface *f, uint64_t now)
 
 	if (!win_check(f, now))
 		return 0;
+	fci_miss_tick(f->fc);
 	fci_max_u32(&r->peak, limit);
 	room = fci_purge_stale(f, now);
 	if (!room)

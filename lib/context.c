@@ -414,6 +414,10 @@ static void fork_child_in(struct fc *fc)
 
 	fc->owner = fc->owner % FCI_OWNER_MAX + 1;
 	fc->thread_runs = 0;
+	/* N9: alone in the child, whose doors are open, and which nobody has ticked yet. */
+	atomic_store_explicit(&fc->draining, 0, FCI_RLX);
+	atomic_store_explicit(&fc->ticks, 0, FCI_RLX);
+	atomic_store_explicit(&fc->checks_unticked, 0, FCI_RLX);
 	if (!fc->fork_locked)
 		/* N9: alone in the child: forked in a callback of the tick, which goes on here. */
 		atomic_store_explicit(&fc->ticking, atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX), FCI_RLX);
@@ -423,6 +427,7 @@ static void fork_child_in(struct fc *fc)
 		fci_wait_reset(f);
 		fci_drain_reset(f);
 		fci_chain_park_reset(f);
+		fci_states_forked(f);
 		/* N9: alone in the child. */
 		atomic_store_explicit(&f->owner, fc->owner << 3, FCI_RLX);
 	}

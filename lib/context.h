@@ -123,7 +123,7 @@ struct fc {
 	uint64_t tick_next;         /* when one of those seen in this pass is due again */
 	struct fci_health health;
 	int has_health;
-	fci_a32 told_no_tick;
+	fci_a32 checks_unticked;    /* checks of refused callers since nobody ever ticked */
 	uint64_t health_at;
 	struct fci_stuck *stuck;    /* reports under way; stuck.c */
 	struct fci_events *events;  /* what was told last; events.c */
@@ -172,6 +172,9 @@ uint64_t fci_arena_take(struct fc *fc, uint64_t bytes);
 
 uint64_t fci_arena_used(const struct fc *fc);
 
+/* A refused caller checked: told once in the log when nobody has ever ticked. */
+void fci_miss_tick(struct fc *fc);
+
 /* Somebody needs housekeeping now: wake its thread or make fc_tick_fd() readable. A system call. */
 void fci_wake(struct fc *fc);
 
@@ -179,7 +182,7 @@ void fci_wake(struct fc *fc);
 uint32_t fci_control(struct fc_iface *f);
 void fci_control_changed(struct fc *fc);
 
-/* One line to the log. Never from enter or exit. */
+/* One line to the log. Never from enter or exit, but for fci_miss_tick. */
 void fci_log(struct fc *fc, int level, const char *format, ...) FC_PRINTF_(3, 4);
 
 /* Count a fault of the library, leave a note, and say what on_fault of f makes of it:

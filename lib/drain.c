@@ -53,10 +53,12 @@ int fc_drain(struct fc *fc, uint64_t timeout_ns)
 
 	if (!fci_fc_ok(fc) || !fc->seg)
 		return -EINVAL;
-	/* N1: a switch for interfaces that are made from now on. */
-	atomic_store_explicit(&fc->draining, 1, FCI_SC);
+	/* Interfaces are made under the mutex, too: each sees the switch, or is seen here. */
+	pthread_mutex_lock(&fc->setup);
+	atomic_store_explicit(&fc->draining, 1, FCI_RLX); /* N1: for interfaces that are made from now on */
 	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
 		close_door(f);
+	pthread_mutex_unlock(&fc->setup);
 	return wait_empty(fc, NULL, timeout_ns);
 }
 
@@ -66,10 +68,11 @@ void fc_undrain(struct fc *fc)
 
 	if (!fci_fc_ok(fc) || !fc->seg)
 		return;
-	/* N1: a switch. */
-	atomic_store_explicit(&fc->draining, 0, FCI_SC);
+	pthread_mutex_lock(&fc->setup);
+	atomic_store_explicit(&fc->draining, 0, FCI_RLX); /* N1 */
 	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
 		fci_gate_set(f, 0, FCI_GATE_DRAINING);
+	pthread_mutex_unlock(&fc->setup);
 }
 
 int fc_iface_drain(struct fc_iface *f, uint64_t timeout_ns)

@@ -442,7 +442,20 @@ int fci_view(const struct fc_iface *f, uint32_t slot, struct fci_view *v)
 	return atomic_load_explicit(word, FCI_RLX) == v->word;
 }
 
+static int pick_all(const struct fc_iface *f, const struct fci_view *v, uint64_t arg)
+{
+	(void)f;
+	(void)v;
+	(void)arg;
+	return 1;
+}
+
 uint32_t fci_oldest(const struct fc_iface *f, struct fci_view *v, uint32_t n)
+{
+	return fci_oldest_of(f, v, n, pick_all, 0);
+}
+
+uint32_t fci_oldest_of(const struct fc_iface *f, struct fci_view *v, uint32_t n, fci_pick_fn pick, uint64_t arg)
 {
 	uint32_t have = 0, slots = fci_slots(f);
 	struct fci_view one;
@@ -450,7 +463,7 @@ uint32_t fci_oldest(const struct fc_iface *f, struct fci_view *v, uint32_t n)
 	for (uint32_t s = 0; s < slots && n; s++) {
 		uint32_t i;
 
-		if (!fci_view(f, s, &one) || (have == n && one.start >= v[have - 1].start))
+		if (!fci_view(f, s, &one) || (have == n && one.start >= v[have - 1].start) || !pick(f, &one, arg))
 			continue;
 		i = have < n ? have++ : n - 1;
 		for (; i > 0 && v[i - 1].start > one.start; i--)

@@ -264,6 +264,10 @@ int fci_view(const struct fc_iface *f, uint32_t slot, struct fci_view *v);
 /* Oldest first: the n oldest calls, sorted; returns how many were written. O(slots). */
 uint32_t fci_oldest(const struct fc_iface *f, struct fci_view *v, uint32_t n);
 
+/* The same of those that `pick` wants. */
+typedef int (*fci_pick_fn)(const struct fc_iface *f, const struct fci_view *v, uint64_t arg);
+uint32_t fci_oldest_of(const struct fc_iface *f, struct fci_view *v, uint32_t n, fci_pick_fn pick, uint64_t arg);
+
 /* Places taken (lent ones once), any rank; of them with rank >= limit in *ret_over. O(slots). */
 uint32_t fci_inside_count(const struct fc_iface *f, uint32_t limit, uint32_t *ret_over);
 

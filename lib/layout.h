@@ -218,8 +218,10 @@ struct fci_rare {
 	fci_a64 sample_exact;         /* gate.sample of an interface that measures every call */
 	fci_a64 inject; /* status << 32 | count */
 	fci_a64 tickets;              /* of waiters: wait.c */
-	fci_a32 lending, resv;        /* 1: somebody lends: limit.c */
+	fci_a32 lending;              /* 1: somebody lends: limit.c */
+	fci_a32 purge_turn;           /* slot that a check looks at next: check.c */
 	fci_a32 peak, overdue, overdue_peak, written_off;
+	fci_a32 reasons_seen[FC_STATS_REASONS]; /* counts at the last look, low halves */
 	fci_a64 refusing_since, last_refused_ns, refused_seen, refused_before;
 };
 

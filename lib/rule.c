@@ -76,6 +76,15 @@ void fci_state_commit(struct fci_state *st, void *memory, uint64_t bytes)
 	st->bytes = bytes;
 }
 
+void fci_states_forked(struct fc_iface *f)
+{
+	if (fc_interceptor_cap.forked && f->cap_state)
+		fc_interceptor_cap.forked(f->cap_state);
+	for (struct fci_state *st = f->states; st; st = st->next)
+		if (st->ic && st->ic->forked && st->memory)
+			st->ic->forked(st->memory);
+}
+
 void fci_states_free(struct fc *fc, struct fc_iface *f)
 {
 	struct fci_state *st, *next;

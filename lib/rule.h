@@ -13,6 +13,9 @@ struct fci_state *fci_state_get(struct fc_iface *f, const struct fc_interceptor 
 int fci_state_prepare(struct fc_iface *f, const struct fci_state *st, uint64_t bytes, struct fc_setup *s);
 void fci_state_commit(struct fci_state *st, void *memory, uint64_t bytes);
 
+/* The child of a fork, alone: tell those that want to know. */
+void fci_states_forked(struct fc_iface *f);
+
 /* Free what a handle keeps of its rules, at the end of the context. */
 void fci_states_free(struct fc *fc, struct fc_iface *f);
 

@@ -20,6 +20,7 @@
 #include "tick.h"
 #include "wait.h"
 
+#define CHECKS_UNTICKED 100u /* about a second of refusals */
 #define BUDGET_NS      FC_MS(1)
 #define LOOK_NS        100u       /* to see that an interface sleeps: two lines of memory */
 #define PERIOD_NS      FC_MS(250) /* between looks at an interface in use */
@@ -100,6 +101,22 @@ static uint64_t refused_all(const struct fc_iface *f)
 	return n;
 }
 
+/* The reason that has refused most since the last look. N3. */
+static uint32_t new_reason(const struct fc_iface *f)
+{
+	uint32_t reason = 0, most = 0;
+
+	for (uint32_t i = 0; i < FC_STATS_REASONS; i++) {
+		uint32_t n = (uint32_t)fci_counted(f, i) - atomic_load_explicit(&f->block->rare.reasons_seen[i], FCI_RLX);
+
+		if (n > most) {
+			most = n;
+			reason = i;
+		}
+	}
+	return reason;
+}
+
 /* Tell when refusing begins and ends. N3: only the ticking thread uses these. */
 static void watch_refusals(struct fc_iface *f, uint64_t refused, uint64_t now)
 {
@@ -108,16 +125,13 @@ static void watch_refusals(struct fc_iface *f, uint64_t refused, uint64_t now)
 
 	if (refused != seen) {
 		if (!since) {
-			uint32_t reason = 0;
-
-			for (uint32_t i = 1; i < FC_STATS_REASONS; i++)
-				if (fci_counted(f, i) > fci_counted(f, reason))
-					reason = i;
-			fc_event_note(f, FC_EVENT_REFUSING, reason, fc_limit_get(f));
+			fc_event_note(f, FC_EVENT_REFUSING, new_reason(f), fc_limit_get(f));
 			atomic_store_explicit(&r->refused_before, seen, FCI_RLX);
 		}
 		atomic_store_explicit(&r->refusing_since, now | 1, FCI_RLX);
 		atomic_store_explicit(&r->refused_seen, refused, FCI_RLX);
+		for (uint32_t i = 0; i < FC_STATS_REASONS; i++)
+			atomic_store_explicit(&r->reasons_seen[i], (uint32_t)fci_counted(f, i), FCI_RLX);
 	} else if (since && now > since && now - since > FC_S(5)) {
 		fc_event_note(f, FC_EVENT_ADMITTING, now - since, refused - atomic_load_explicit(&r->refused_before, FCI_RLX));
 		atomic_store_explicit(&r->refusing_since, 0, FCI_RLX);
@@ -143,7 +157,9 @@ static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 {
 	uint32_t inside = fci_inside_count(f, UINT32_MAX, NULL);
 	uint64_t gens = fci_generations(f), refused = refused_all(f), next, one;
-	uint64_t last = f->tick_last, bad = fci_counted(f, FCI_C_ERROR) + fci_counted(f, FCI_C_TIMEOUT);
+	/* N2: a call that was purged or written off has not gone well either. */
+	uint64_t abandoned = atomic_load_explicit(&f->block->rare.abandoned, FCI_RLX), left;
+	uint64_t last = f->tick_last, bad = fci_counted(f, FCI_C_ERROR) + fci_counted(f, FCI_C_TIMEOUT) + abandoned;
 	int wanted;
 
 	fci_max_u32(&f->block->rare.peak, inside);
@@ -165,7 +181,8 @@ static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 	f->tick_last = now;
 	update_retry(f);
 	watch_refusals(f, refused, now);
-	fci_history_tick(f, gens > bad ? gens - bad : 0, gens + refused, now);
+	left = fc_completed(f);
+	fci_history_tick(f, left > bad ? left - bad : 0, left + refused, now);
 	/* N3: see watch_refusals: an interface that refused lately is not asleep, nor one with an interceptor
 	 * that wants to run. */
 	if (inside == 0 && !wanted && !atomic_load_explicit(&f->block->rare.refusing_since, FCI_RLX) && fall_asleep(f, gens + refused))
@@ -317,18 +334,21 @@ int fc_tick_fd(struct fc *fc)
 	return fc->tick_fd >= 0 ? fc->tick_fd : -EBADF;
 }
 
+/* N5: counts. */
+void fci_miss_tick(struct fc *fc)
+{
+	if (atomic_load_explicit(&fc->ticks, FCI_RLX) || fc->thread_runs)
+		return;
+	if (atomic_fetch_add_explicit(&fc->checks_unticked, 1, FCI_RLX) + 1 == CHECKS_UNTICKED)
+		fci_log(fc, FC_LOG_WARN, "nobody ticks: call fc_tick() or fc_start(); without it there are no stuck reports, "
+		        "no expansion undone and no health");
+}
+
 void fci_wake(struct fc *fc)
 {
 	uint64_t one = 1;
 	int saved = errno;
 
-	/* N5: nobody ever ticked, and no thread was asked for: told once. */
-	if (!atomic_load_explicit(&fc->ticks, FCI_RLX) && !atomic_load_explicit(&fc->told_no_tick, FCI_RLX) &&
-	    !fc->thread_runs) {
-		if (!atomic_exchange_explicit(&fc->told_no_tick, 1, FCI_RLX))
-			fci_log(fc, FC_LOG_WARN, "nobody ticks: call fc_tick() or fc_start(); without it there are no stuck reports, "
-			        "no expansion undone and no health");
-	}
 	if (fc->tick_fd >= 0)
 		(void)!write(fc->tick_fd, &one, sizeof(one));
 	if (fc->thread_fd >= 0)

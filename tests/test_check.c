@@ -130,6 +130,41 @@ static void a_guard_entered_above_the_frame_of_a_call_proves_that_it_was_left(vo
 	guarded_empty(e, 2);
 }
 
+/* However many live before it: each check looks at some in turn. */
+static void scopes_that_were_left_are_found_behind_many_living_calls(void **state)
+{
+	(void)state;
+	for (unsigned living = 15; living < 40; living += 8) {
+		open_cap(living + 4);
+		for (unsigned i = 0; i < living; i++) {
+			if (i % 2) {
+				assert_int_equal(guarded_fill(&g, &e[i], 1), 1); /* lives, in this frame's caller's */
+				continue;
+			}
+			assert_int_equal(guarded_fill(&g, &e[100], 1), 1);
+			fc_entry_take(&e[i], &e[100]);
+		}
+		guarded_pass(&g, FC_MS(5));
+		for (unsigned i = 0; i < 4; i++)
+			assert_int_equal(down(5 + i, enter_and_forget), 0);
+		for (int k = 0; k < 20; k++) {
+			check_is_due();
+			if (fc_enter(&e[101], g.f, NULL) == 0)
+				fc_exit(&e[101]);
+		}
+		assert_true(guarded_stats(&g).purged > 0);
+		for (int k = 0; k < 20; k++) { /* what nobody waits for, housekeeping finds */
+			guarded_pass(&g, FC_MS(300));
+			fc_tick(g.fc, FC_S(1));
+		}
+		assert_int_equal(guarded_stats(&g).purged, 4);
+		assert_int_equal(fc_inside(g.f, NULL), living);
+		guarded_empty(e, living);
+		assert_int_equal(guarded_close(&g), 0);
+		g.fc = NULL;
+	}
+}
+
 /* The refused attempt itself is the proof: else a scope left by longjmp with the only place would shut
  * the door for as long as its thread lives. */
 static void the_only_place_of_a_scope_that_was_left_is_found(void **state)
@@ -458,6 +493,24 @@ static void a_call_is_written_off_after_its_time_and_not_before(void **state)
 	assert_int_equal(guarded_fill(&g, e + 3, 2), 1);
 	assert_int_equal(guarded_stats(&g).writeoffs, 2);
 	guarded_empty(e, 4);
+}
+
+/* Those that may take long stand before it, and hide it not. */
+static void a_call_is_written_off_behind_many_that_have_more_time(void **state)
+{
+	FC_OPTS(fc_ctx, patient, .stuck_after_ns = 1000 * STUCK);
+
+	(void)state;
+	open_budget(20, 4);
+	for (int i = 0; i < 18; i++)
+		assert_int_equal(fc_enter(&e[i], g.f, &patient), 0);
+	guarded_pass(&g, FC_MS(50));
+	assert_int_equal(fc_enter(&e[18], g.f, NULL), 0);
+	assert_int_equal(fc_enter(&e[19], g.f, NULL), 0);
+	guarded_pass(&g, OFF_AFTER + FC_MS(10));
+	assert_int_equal(guarded_fill(&g, e + 20, 3), 2);
+	assert_int_equal(guarded_stats(&g).writeoffs, 2);
+	guarded_empty(e, 22);
 }
 
 static void written_off_calls_stay_visible_and_are_bounded(void **state)
@@ -1003,6 +1056,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(a_scope_entered_again_at_the_same_place_was_left, teardown),
 		cmocka_unit_test_teardown(a_guard_entered_above_the_frame_of_a_call_proves_that_it_was_left, teardown),
+		cmocka_unit_test_teardown(scopes_that_were_left_are_found_behind_many_living_calls, teardown),
 		cmocka_unit_test_teardown(the_only_place_of_a_scope_that_was_left_is_found, teardown),
 		cmocka_unit_test_teardown(calls_of_living_scopes_stay, teardown),
 		cmocka_unit_test_teardown(moved_calls_are_never_stale, teardown),
@@ -1016,6 +1070,7 @@ int main(void)
 		cmocka_unit_test_teardown(the_budget_is_a_tenth_of_the_cap_and_none_below_ten, teardown),
 		cmocka_unit_test_teardown(a_call_is_live_however_often_another_of_its_thread_is_resumed, teardown),
 		cmocka_unit_test_teardown(a_call_is_written_off_after_its_time_and_not_before, teardown),
+		cmocka_unit_test_teardown(a_call_is_written_off_behind_many_that_have_more_time, teardown),
 		cmocka_unit_test_teardown(written_off_calls_stay_visible_and_are_bounded, teardown),
 		cmocka_unit_test_teardown(a_budget_made_smaller_is_kept_as_soon_as_it_is_reached, teardown),
 		cmocka_unit_test_teardown(a_late_exit_gives_the_budget_back_once, teardown),

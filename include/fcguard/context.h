@@ -59,8 +59,9 @@ enum fc_log_level {
 
 /*
  * Where log lines go. msg is one formatted line without a newline; it lives until fn returns.
- * fn may be called by any thread that ticks or sets something up, never from enter or exit, and
- * must not call back into fcguard. NULL fn: silent, or standard error with FC_LOG_STDERR below.
+ * fn may be called by any thread that ticks or sets something up, never from enter or exit (but for one
+ * line in a context's life: that nobody ticks it, after about a second of refusals), and must not call
+ * back into fcguard. NULL fn: silent, or standard error with FC_LOG_STDERR below.
  */
 typedef void (*fc_log_fn)(void *arg, int level, const char *msg);
 

@@ -121,6 +121,8 @@ struct fc_interceptor {
 	void (*reap)(struct fc_call *c);
 	int (*full)(struct fc_call *c);
 	uint64_t (*tick)(struct fc_call *c);
+	/* In the child of a fork, alone: what another thread of the parent was in the middle of is over. */
+	void (*forked)(void *state);
 	/* What a rules file may say of conf: field.h. NULL: the API alone configures it. */
 	const struct fc_field *fields;
 	uint32_t n_fields;
