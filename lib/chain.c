@@ -8,7 +8,7 @@
 #include "limit.h"
 #include "rule.h"
 
-#define LIVING_MAX 1000u /* chains of one interface that calls still use */
+#define LIVING_MAX 50000u /* chains of one interface that calls still use */
 
 static struct fc_call call_of(struct fc_iface *f, const struct fci_stage *s)
 {
@@ -503,7 +503,7 @@ int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t
 	if (!c)
 		rc = -ENOMEM;
 	else if ((c->version = new_version(f)) == 0)
-		rc = refuse_rule(f, 0, -EAGAIN, "1000 replaced chains have calls inside still");
+		rc = refuse_rule(f, 0, -EAGAIN, "50000 replaced chains are in use still");
 	else
 		rc = fill(c, f, rules, n, idx);
 	if (c && rc < 0)

@@ -24,7 +24,9 @@ void (*fci_test_point)(const char *name);
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct fci_thread *list;
-static uint32_t unlisted; /* threads that used a guard in their last round: seen by nobody */
+#define UNLISTED_MAX 16u
+static uint32_t unlisted[UNLISTED_MAX], n_unlisted; /* threads that used a guard in their last round */
+static uint32_t too_many_unlisted;                  /* 1: more of them at once than we can remember */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
@@ -75,6 +77,7 @@ static void fork_parent(void)
 static void fork_child(void)
 {
 	list = NULL;
+	n_unlisted = too_many_unlisted = 0;
 	fci_self.next = fci_self.prev = NULL;
 	fci_self.held = 0;
 	/* N1: own words. */
@@ -118,6 +121,27 @@ static void find_cpu(struct fci_thread *t)
 #endif
 }
 
+/* Those that are gone are in no section. list_mutex is held. */
+static void forget_unlisted(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < n_unlisted; i++)
+		if (syscall(SYS_tgkill, getpid(), unlisted[i], 0) == 0)
+			unlisted[n++] = unlisted[i];
+	n_unlisted = n;
+}
+
+static void remember_unlisted(uint32_t tid)
+{
+	if (n_unlisted == UNLISTED_MAX)
+		forget_unlisted();
+	if (n_unlisted == UNLISTED_MAX)
+		too_many_unlisted = 1; /* chains that are replaced from now on stay */
+	else
+		unlisted[n_unlisted++] = tid;
+}
+
 FCI_COLD void fci_thread_register(void)
 {
 	struct fci_thread *t = &fci_self;
@@ -137,7 +161,7 @@ FCI_COLD void fci_thread_register(void)
 			list->prev = t;
 		list = t;
 	} else {
-		unlisted++;
+		remember_unlisted(tid);
 	}
 	pthread_mutex_unlock(&list_mutex);
 	if (t->ends < LAST_ROUND)
@@ -187,7 +211,8 @@ uint64_t fci_thread_min_section(void)
 	uint64_t min = UINT64_MAX;
 
 	pthread_mutex_lock(&list_mutex);
-	if (unlisted)
+	forget_unlisted();
+	if (n_unlisted || too_many_unlisted)
 		min = 0;
 	for (struct fci_thread *t = list; t; t = t->next) {
 		/* A1 -> R1, R2 (fci_section_enter, fci_section_leave), after the membarrier. */

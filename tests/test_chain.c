@@ -658,6 +658,49 @@ static void a_call_is_ended_under_the_chain_it_began_with_wherever_it_is_stopped
 	}
 }
 
+/* A thread that uses a guard in the last round of its destructors is not listed; once it is gone, what
+ * was replaced is freed again. */
+static pthread_key_t last_words;
+
+static void enter_once_more(void *round)
+{
+	struct fc_entry one = FC_ENTRY_INIT;
+
+	if (fc_enter(&one, g.f, NULL) == 0)
+		fc_exit(&one);
+	if ((uintptr_t)round < 8)
+		pthread_setspecific(last_words, (void *)((uintptr_t)round + 1));
+}
+
+static void *say_last_words(void *arg)
+{
+	pthread_setspecific(last_words, (void *)1);
+	return arg;
+}
+
+static void a_thread_that_calls_to_its_very_end_keeps_no_chain_for_ever(void **state)
+{
+	pthread_t thread;
+	uint64_t live;
+
+	(void)state;
+	open_cap(2);
+	assert_int_equal(pthread_key_create(&last_words, enter_once_more), 0);
+	replace_many_times();
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pthread_create(&thread, NULL, say_last_words, NULL), 0);
+		pthread_join(thread, NULL);
+	}
+	for (int i = 0; i < 3; i++)
+		replace_many_times();
+	live = atomic_load(&g.mem.live);
+	for (int i = 0; i < 50; i++)
+		replace_many_times();
+	assert_in_range(atomic_load(&g.mem.live), 1, live + 4);
+	pthread_key_delete(last_words);
+	assert_conserved();
+}
+
 /* A waiter is in no section: what is replaced meanwhile is freed, and it goes on under the newest. */
 static void a_waiter_keeps_no_replaced_chain(void **state)
 {
@@ -1207,6 +1250,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_bad_chain_changes_nothing, teardown),
 		cmocka_unit_test_teardown(a_new_chain_keeps_the_state, teardown),
 		cmocka_unit_test_teardown(replaced_chains_are_freed, teardown),
+		cmocka_unit_test_teardown(a_thread_that_calls_to_its_very_end_keeps_no_chain_for_ever, teardown),
 		cmocka_unit_test_teardown(a_waiter_keeps_no_replaced_chain, teardown),
 		cmocka_unit_test_teardown(all_cells_of_a_long_chain_are_its_own, teardown),
 		cmocka_unit_test_teardown(the_versions_of_chains_may_wrap, teardown),

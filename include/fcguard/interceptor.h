@@ -161,7 +161,7 @@ struct fc_rule {
  * structs behind `interceptor` must live as long as the context. Never blocks calls.
  * Returns 0; -EINVAL (with a log line: which rule, what is wrong); -EEXIST (two rules of one name);
  * -E2BIG (more than FC_CHAIN_MAX, or more than FC_CELLS_MAX cells); -ENOMEM; -ENOSPC (segment full,
- * or more than 32 names of rules in the life of the interface); -EAGAIN (1000 replaced chains have calls
+ * or more than 32 names of rules in the life of the interface); -EAGAIN (50000 replaced chains have calls
  * inside still); what setup() returned.
  */
 FC_API int fc_iface_set_chain(struct fc_iface *iface, const struct fc_rule *rules, uint32_t n) FC_NOEXCEPT;
