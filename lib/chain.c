@@ -446,14 +446,17 @@ static int fill(struct fci_chain *c, struct fc_iface *f, const struct fc_rule *r
 	return 0;
 }
 
-/* A version that no living chain has; 0: there are too many of them. N2. */
+/* A version that no living chain has; 0: there are too many of them. */
 static uint32_t new_version(struct fc_iface *f)
 {
+	/* N2: fc->setup is held. */
 	const struct fci_chain *c = atomic_load_explicit(&f->chain, FCI_RLX);
 	uint32_t version = c ? c->version : 0, living = 0;
 
-	for (; c; c = atomic_load_explicit(&c->older, FCI_RLX))
+	while (c) {
 		living++;
+		c = atomic_load_explicit(&c->older, FCI_RLX); /* N2 */
+	}
 	if (living >= LIVING_MAX)
 		return 0;
 	do {

@@ -78,6 +78,7 @@ static uint32_t in_turn(struct fc_iface *f, struct fci_view *v, uint32_t n)
 		if (fci_view(f, s, &v[have]) && may_be_stale(f, &v[have], 0))
 			have++;
 	}
+	/* N1: as above. */
 	atomic_store_explicit(turn, s, FCI_RLX);
 	return have;
 }

@@ -69,7 +69,8 @@ void fc_undrain(struct fc *fc)
 	if (!fci_fc_ok(fc) || !fc->seg)
 		return;
 	pthread_mutex_lock(&fc->setup);
-	atomic_store_explicit(&fc->draining, 0, FCI_RLX); /* N1 */
+	/* N1: as in fc_drain. */
+	atomic_store_explicit(&fc->draining, 0, FCI_RLX);
 	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
 		fci_gate_set(f, 0, FCI_GATE_DRAINING);
 	pthread_mutex_unlock(&fc->setup);

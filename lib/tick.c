@@ -107,6 +107,7 @@ static uint32_t new_reason(const struct fc_iface *f)
 	uint32_t reason = 0, most = 0;
 
 	for (uint32_t i = 0; i < FC_STATS_REASONS; i++) {
+		/* N3: see watch_refusals. */
 		uint32_t n = (uint32_t)fci_counted(f, i) - atomic_load_explicit(&f->block->rare.reasons_seen[i], FCI_RLX);
 
 		if (n > most) {
