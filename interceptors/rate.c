@@ -328,19 +328,20 @@ static const char *const starts[] = { "full", "empty" };
 static const struct fc_field fields[] = {
 	FIELD("limit", FC_FIELD_RATE, limit, 1, 1ull << 47, "how many in which time", .def = 0),
 	FIELD("kind", FC_FIELD_CHOICE, kind, 0, 5, "how it is counted", .choices = kinds, .n_choices = 6),
-	FIELD("burst", FC_FIELD_COUNT64, burst, 1, FC_RATE_TOKENS_MAX, "tokens that are kept for a rush"),
+	FIELD("burst", FC_FIELD_COUNT64, burst, 1, FC_RATE_TOKENS_MAX, "tokens that are kept for a rush", .def = 0),
 	FIELD("refill", FC_FIELD_CHOICE, refill, 0, 1, "tokens come steadily, or n at once each period",
 	      .choices = refills, .n_choices = 2),
 	FIELD("start", FC_FIELD_CHOICE, start, 0, 1, "the bucket at first", .choices = starts, .n_choices = 2),
-	FIELD("initial", FC_FIELD_COUNT64, initial, 1, FC_RATE_TOKENS_MAX, "tokens in the bucket at first"),
-	FIELD("max_wait", FC_FIELD_DURATION, max_wait_ns, 0, PERIOD_MAX_NS, "a call may sleep so long for its tokens"),
+	FIELD("initial", FC_FIELD_COUNT64, initial, 1, FC_RATE_TOKENS_MAX, "tokens in the bucket at first", .def = 0),
+	FIELD("max_wait", FC_FIELD_DURATION, max_wait_ns, 0, PERIOD_MAX_NS, "a call may sleep so long for its tokens",
+	      .def = 0),
 	FIELD("warm_up", FC_FIELD_DURATION, warm_up_ns, FC_MS(1), FC_S(3600), "time from cold to the full rate",
 	      .def = FC_S(10)),
 	FIELD("cold_factor", FC_FIELD_FACTOR, cold_factor_permille, 1001, 100000, "rate over the rate when cold",
 	      .def = 3000),
-	FIELD("total", FC_FIELD_COUNT64, total, 1, UINT64_MAX, "how many in all, for kind total"),
+	FIELD("total", FC_FIELD_COUNT64, total, 1, UINT64_MAX, "how many in all, for kind total", .def = 0),
 	FIELD("lease", FC_FIELD_COUNT32, lease, 0, UINT32_MAX,
-	      "part of burst that each CPU keeps for itself; unlimited: none"),
+	      "part of burst that each CPU keeps for itself; unlimited: none", .def = 0),
 };
 
 const struct fc_interceptor fc_interceptor_rate = {

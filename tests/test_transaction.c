@@ -109,8 +109,10 @@ static void chain_with_refuser(const size_t *which, size_t n, size_t k)
 	size_t m = 0;
 
 	for (size_t i = 0; i <= n; i++) {
-		if (i == k)
-			rules[m++] = (struct fc_rule){ .interceptor = &refuser, .order = (uint32_t)m + 1 };
+		if (i == k) {
+			rules[m] = (struct fc_rule){ .interceptor = &refuser, .order = (uint32_t)m + 1 };
+			m++;
+		}
 		if (i < n) {
 			rules[m] = rooms[which[i]];
 			rules[m].order = (uint32_t)m + 1;
