@@ -98,6 +98,15 @@ int fci_enter_fault(struct fc_entry *e, struct fc_iface *f, int error)
 
 /* ---- the caller's context ---------------------------------------------------------------------- */
 
+FCI_COLD int fci_enter_wrong(struct fc_entry *e, int error)
+{
+	if (e) {
+		e->word_ = 0;
+		e->verdict_ = error;
+	}
+	return error;
+}
+
 const struct fc_ctx fci_no_ctx = { .size = sizeof(struct fc_ctx), .weight = 1 };
 
 /* The caller's own, when it is of this size and complete, else a copy. */
@@ -463,7 +472,7 @@ int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx)
 
 	rc = ctx ? import_ctx(w, ctx) : 0;
 	if (rc < 0)
-		return rc;
+		return fci_enter_wrong(w->e, rc);
 	w->now = w->ctx->now_ns ? w->ctx->now_ns : fci_now(f);
 	rc = try_way(w);
 	if (fci_unlikely(w->delay) && rc == 0)

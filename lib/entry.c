@@ -67,7 +67,7 @@ FCI_INLINE int enter(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx
 	uint64_t gate, now;
 
 	if (fci_unlikely(!e || !fci_iface_ok(f)))
-		return -EINVAL;
+		return fci_enter_wrong(e, -EINVAL);
 	/* A2 -> X3 (fci_gate_set): read again after the claim. */
 	gate = atomic_load_explicit(&f->gate->word, FCI_ACQ);
 	/* N8: own word; 0: the long way registers the thread. */

@@ -104,7 +104,9 @@ FCI_INLINE void fci_way_begin(struct fci_way *w, struct fc_entry *e, struct fc_i
 	w->async = 0;
 }
 
-/* enter.c: everything but the plain case. */
+/* enter.c. A programming error: the entry is inactive and knows why. Returns error. */
+int fci_enter_wrong(struct fc_entry *e, int error);
+/* Everything but the plain case. */
 int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *ctx, struct fc_site *site);
 /* Refuse: count, record, fill the entry; returns reason. */
 int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,

@@ -97,7 +97,10 @@ int fc_entry_decision(const struct fc_entry *e, struct fc_decision *ret)
 
 	if (!e || !ret)
 		return -EINVAL;
-	if (e->verdict_ > 0 && fci_iface_ok(e->iface_)) {
+	if (e->verdict_ < 0) { /* a programming error: nothing was asked */
+		d.status = e->verdict_;
+		rc = 0;
+	} else if (e->verdict_ > 0 && fci_iface_ok(e->iface_)) {
 		d.status = e->verdict_;
 		d.rule = (const char *)(uintptr_t)e->data_[2];
 		d.iface = e->iface_->name;
@@ -119,8 +122,10 @@ int fc_entry_decision(const struct fc_entry *e, struct fc_decision *ret)
 
 int fc_decision_http_status(const struct fc_decision *d)
 {
-	if (!d || d->status <= 0)
+	if (!d || d->status == FC_OK)
 		return 200;
+	if (d->status < 0)
+		return 500;
 	if (d->status == FC_REFUSED_ACCESS)
 		return 403;
 	return d->status == FC_REFUSED_RATE || d->status == FC_REFUSED_KEY || d->status == FC_REFUSED_QUOTA ? 429 : 503;

@@ -540,7 +540,7 @@ static int a_guard_without_a_handle_runs_the_refused_branch(void)
 		rc = fc_entry_decision(&e, &d);
 	}
 	CHECK(verdict == -EINVAL);
-	CHECK(rc == -ENODATA && d.status == 0);
+	CHECK(rc == 0 && d.status == -EINVAL && fc_decision_http_status(&d) == 500);
 	return 0;
 }
 

@@ -32,7 +32,7 @@ struct stress {
 	struct fc *fc;
 	struct fc_iface *f;
 	uint32_t cap, wait_us, hold_us;
-	uint64_t end;
+	atomic_uint_fast64_t end; /* of the stress; begins when the last thread does */
 	unsigned threads;
 	atomic_uint inside, most, left;
 	struct seen seen[THREADS_MAX];
@@ -73,6 +73,7 @@ static void block(struct stress *s, struct seen *seen, struct rng *rng)
 {
 	FC_OPTS(fc_ctx, ctx, .weight = 1);
 
+	s->end = stress_end_ns();
 	while (test_now_ns() < s->end) {
 		struct fc_entry e = FC_ENTRY_INIT;
 		uint64_t start = test_now_ns(), took;
@@ -164,6 +165,7 @@ static void loop(struct stress *s, struct seen *seen, struct rng *rng)
 	struct loop_call calls[LOOP_CALLS];
 	int busy = 1;
 
+	s->end = stress_end_ns();
 	memset(calls, 0, sizeof(calls));
 	for (unsigned i = 0; i < LOOP_CALLS; i++) {
 		calls[i].s = s;
@@ -316,6 +318,7 @@ static void cancel_soon(struct stress *s, struct seen *seen, struct rng *rng)
 	struct lone_call c;
 	int rc;
 
+	s->end = stress_end_ns();
 	while (test_now_ns() < s->end) {
 		memset(&c, 0, sizeof(c));
 		seen->tried++;
@@ -380,6 +383,7 @@ static void few_at_a_time(void *arg, unsigned index, struct rng *rng)
 	struct calm *c = arg;
 
 	(void)index;
+	c->s.end = stress_end_ns();
 	while (test_now_ns() < c->s.end) {
 		struct fc_entry e = FC_ENTRY_INIT;
 		uint64_t start = test_now_ns(), took;

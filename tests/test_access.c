@@ -346,8 +346,9 @@ static struct { uint64_t end; atomic_uint wrong, calls; } race;
 
 static void change_or_call(void *arg, unsigned index, struct rng *rng)
 {
+	uint64_t end = stress_end_ns();
 	(void)arg;
-	while (test_now_ns() < race.end) {
+	while (test_now_ns() < end) {
 		if (index == 0) {
 			if (rng_chance(rng, 2))
 				(void)lists(TEXTS("10.1.0.0/16"), TEXTS("mallory", "x*", "10.0.0.0/8"), FC_ACCESS_ALLOW);
@@ -366,7 +367,6 @@ static void lists_change_while_calls_run(void **state)
 	(void)state;
 	assert_int_equal(lists(NULL, 0, TEXTS("mallory"), FC_ACCESS_ALLOW), 0);
 	memset(&race, 0, sizeof(race));
-	race.end = stress_end_ns();
 	run_threads(test_cpus() + 3, change_or_call, NULL);
 	assert_int_equal(atomic_load(&race.wrong), 0);
 	assert_true(atomic_load(&race.calls) > 0);

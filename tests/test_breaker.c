@@ -902,13 +902,13 @@ static struct {
 	uint64_t slice;
 	atomic_int inside, worst;
 	atomic_uint_fast64_t admitted, failed, refused;
-	uint64_t end;
 } race;
 
 static void probing(void *arg, unsigned index, struct rng *rng)
 {
+	uint64_t end = stress_end_ns();
 	(void)arg, (void)index;
-	while (test_now_ns() < race.end) {
+	while (test_now_ns() < end) {
 		struct fc_entry e = FC_ENTRY_INIT;
 		int now;
 
@@ -934,7 +934,6 @@ static void many_threads_never_have_more_probes_than_there_are(void **state)
 		break_it();
 		let_it_half_open();
 		atomic_store(&race.worst, 0);
-		race.end = stress_end_ns();
 		run_threads(4 * test_cpus() + 2, probing, NULL);
 		assert_int_equal(atomic_load(&race.worst), k);
 		assert_state(FC_BREAKER_HALF_OPEN);
@@ -1068,8 +1067,9 @@ static void the_share_is_exact_with_many_threads(void **state)
 
 static void everything(void *arg, unsigned index, struct rng *rng)
 {
+	uint64_t end = stress_end_ns();
 	(void)arg;
-	while (test_now_ns() < race.end) {
+	while (test_now_ns() < end) {
 		int rc = call((int)rng_below(rng, 4));
 
 		atomic_fetch_add(rc ? &race.refused : &race.admitted, 1);
@@ -1089,7 +1089,6 @@ static void it_comes_back_from_whatever_threads_did(void **state)
 	                                   .recover = FC_RECOVER_RAMP, .lease_ns = FC_MS(20) });
 	atomic_store(&race.admitted, 0);
 	atomic_store(&race.refused, 0);
-	race.end = stress_end_ns();
 	run_threads(4 * test_cpus() + 2, everything, NULL);
 	assert_true(atomic_load(&race.admitted) > 0 && atomic_load(&race.refused) > 0);
 	assert_int_equal(fc_breaker_force(g.f, NULL, FC_BREAKER_AUTO), 0);

@@ -684,6 +684,9 @@ static void a_thread_that_calls_to_its_very_end_keeps_no_chain_for_ever(void **s
 	uint64_t live;
 
 	(void)state;
+#if defined(__SANITIZE_THREAD__)
+	return; /* its runtime has ended for the thread by then */
+#endif
 	open_cap(2);
 	assert_int_equal(pthread_key_create(&last_words, enter_once_more), 0);
 	replace_many_times();

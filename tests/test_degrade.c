@@ -378,8 +378,9 @@ static int say_where(void *arg, const struct fc_decision *why, void *call)
 
 static void switching(void *arg, unsigned index, struct rng *rng)
 {
+	uint64_t end = stress_end_ns();
 	(void)arg;
-	while (test_now_ns() < race.end) {
+	while (test_now_ns() < end) {
 		FC_OPTS(fc_ctx, ctx, .priority = rng_below(rng, 8));
 		struct fc_entry e = FC_ENTRY_INIT;
 		int rc = fc_enter(&e, g.f, &ctx), ret = 0;
@@ -409,7 +410,6 @@ static void everything_at_once_and_it_comes_back(void **state)
 	begin((struct fc_degrade_conf){ .level = 6, .timeout_permille = 300,
 	                                .trip = { .open_ns = FC_MS(5), .max_open_ns = FC_MS(20),
 	                                          .recover = FC_RECOVER_RAMP, .ramp_ns = FC_MS(20) } });
-	race.end = stress_end_ns();
 	run_threads(4 * test_cpus() + 2, switching, NULL);
 	assert_int_equal(atomic_load(&race.wrong), 0);
 	assert_true(atomic_load(&race.answers) > 0);

@@ -167,6 +167,8 @@ static void nothing_is_no_entry_and_no_handle(void **state)
 	assert_int_equal(fc_enter(NULL, login, NULL), -EINVAL);
 	assert_int_equal(fc_enter(&e, NULL, NULL), -EINVAL);
 	assert_int_equal((fc_enter)(NULL, NULL, NULL), -EINVAL);
+	assert_int_equal(fc_entry_verdict(&e), -EINVAL);
+	zero.verdict_ = -EINVAL;
 	assert_memory_equal(&e, &zero, sizeof(e));
 	fc_exit(NULL);
 	fc_exit(&e);

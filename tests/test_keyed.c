@@ -746,9 +746,10 @@ static void threads_take_no_more_than_a_burst_of_each_key(void **state)
 
 static void hold_some(void *arg, unsigned index, struct rng *rng)
 {
+	uint64_t end = stress_end_ns();
 	(void)arg;
 	(void)index;
-	while (test_now_ns() < race.end) {
+	while (test_now_ns() < end) {
 		uint32_t u = rng_below(rng, HOT), now;
 		struct fc_label l = user(u), other = user(1000 + rng_next(rng) % 1000000);
 		struct fc_entry e, f;
@@ -770,7 +771,6 @@ static void threads_never_pass_the_cap_of_a_key_and_leave_nothing(void **state)
 	(void)state;
 	memset(&race, 0, sizeof(race));
 	assert_int_equal(keyed(&(struct fc_keyed_conf){ .cap = 2, .places = 1024 }), 0);
-	race.end = stress_end_ns();
 	run_threads(4 * test_cpus() + 2, hold_some, NULL);
 	assert_in_range(atomic_load(&race.worst), 1, 2);
 	assert_true(stats().inside == 0 && stats().overflows == 0 && stats().evicted > 0);
@@ -805,10 +805,11 @@ static void a_new_key_gets_one_place_whoever_brings_it(void **state)
 
 static void reload_and_override(void *arg, unsigned index, struct rng *rng)
 {
+	uint64_t end = stress_end_ns();
 	char name[32];
 
 	(void)arg;
-	while (test_now_ns() < race.end) {
+	while (test_now_ns() < end) {
 		if (index == 0) {
 			(void)keyed(&(struct fc_keyed_conf){ .cap = 1 + rng_below(rng, 2), .places = 1024 });
 		} else if (index == 1) {
@@ -838,7 +839,6 @@ static void numbers_change_while_calls_run(void **state)
 	(void)state;
 	memset(&race, 0, sizeof(race));
 	assert_int_equal(keyed(&(struct fc_keyed_conf){ .cap = 2, .places = 1024 }), 0);
-	race.end = stress_end_ns();
 	run_threads(2 * test_cpus() + 3, reload_and_override, NULL);
 	assert_int_equal(atomic_load(&race.worst), 0);
 	assert_int_equal(stats().inside, 0);

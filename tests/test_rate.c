@@ -972,17 +972,17 @@ static void the_clock_is_as_fine_as_the_numbers_need(void **state)
 
 struct crowd {
 	atomic_ullong admitted, cancelled, wrong;
-	uint64_t end_ns;
 	uint64_t moves_ns; /* the first thread moves the clock so far with each call */
 	int keep;          /* nothing is cancelled */
 };
 
 static void take_and_cancel(void *arg, unsigned index, struct rng *rng)
 {
+	uint64_t end = stress_end_ns();
 	struct crowd *x = arg;
 	uint64_t now = index == 0 ? g.now : 0;
 
-	while (test_now_ns() < x->end_ns) {
+	while (test_now_ns() < end) {
 		struct fc_rate_hold h;
 		uint32_t n = 1 + (rng_chance(rng, 8) ? rng_below(rng, 20) : 0);
 		int rc = fc_rate_reserve(g.f, NULL, n, 0, &h);
@@ -1015,12 +1015,11 @@ static void threads_together_get_what_there_is_and_no_more(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < 5; i++) {
-		struct crowd x = { .end_ns = 0 };
+		struct crowd x = { 0 };
 		unsigned long long net;
 
 		begin(4, confs[i]);
 		at(FC_S(1000) - FC_MS(1));
-		x.end_ns = stress_end_ns();
 		run_threads(8, take_and_cancel, &x);
 		net = atomic_load(&x.admitted) - atomic_load(&x.cancelled);
 		assert_int_equal(atomic_load(&x.wrong), 0);
@@ -1045,7 +1044,6 @@ static void threads_under_a_moving_clock_keep_the_bound(void **state)
 		double span;
 
 		begin(4, confs[i]);
-		x.end_ns = stress_end_ns();
 		run_threads(8, take_and_cancel, &x);
 		net = atomic_load(&x.admitted) - atomic_load(&x.cancelled);
 		span = (double)(g.now - FC_S(1000)) / 1000; /* tokens that the rate gave */
@@ -1063,7 +1061,6 @@ static void under_saturation_all_that_is_minted_is_admitted(void **state)
 
 		begin(4, (struct fc_rate_conf){ .limit = { 1000000, FC_S(1) }, .burst = 1000, .start = FC_RATE_EMPTY,
 		                                .lease = i ? FC_RATE_NO_LEASE : 0 });
-		x.end_ns = stress_end_ns();
 		run_threads(8, take_and_cancel, &x);
 		minted = (double)(g.now - FC_S(1000)) / 1000;
 		if ((double)atomic_load(&x.admitted) < minted * .999 - 20 || (double)atomic_load(&x.admitted) > minted + 1)
@@ -1073,13 +1070,14 @@ static void under_saturation_all_that_is_minted_is_admitted(void **state)
 
 static void reload_all_the_time(void *arg, unsigned index, struct rng *rng)
 {
+	uint64_t end = stress_end_ns();
 	struct crowd *x = arg;
 
 	if (index != 1) {
 		take_and_cancel(arg, index, rng);
 		return;
 	}
-	while (test_now_ns() < x->end_ns) {
+	while (test_now_ns() < end) {
 		struct fc_rate_conf conf = { .limit = { 1 + rng_below(rng, 1000), FC_S(1000) }, .burst = 500 + rng_below(rng, 500) };
 
 		if (give_rule(conf, 0) != 0)
@@ -1091,11 +1089,10 @@ static void reload_all_the_time(void *arg, unsigned index, struct rng *rng)
 /* resilience4j #2034: every number changed live. */
 static void reloads_under_load_make_no_tokens(void **state)
 {
-	struct crowd x = { .end_ns = 0 };
+	struct crowd x = { 0 };
 
 	(void)state;
 	begin(4, (struct fc_rate_conf){ .limit = { 1, FC_S(1000) }, .burst = 1000 });
-	x.end_ns = stress_end_ns();
 	run_threads(6, reload_all_the_time, &x);
 	assert_int_equal(atomic_load(&x.wrong), 0);
 	assert_true(atomic_load(&x.admitted) - atomic_load(&x.cancelled) <= 1000);

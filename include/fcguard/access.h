@@ -49,7 +49,7 @@ enum fc_access_without {
 struct fc_access_conf {
 	const char *label;     /* required */
 	struct fc_texts allow, deny;
-	uint32_t otherwise;    /* enum fc_access_verdict */
+	uint32_t otherwise;    /* enum fc_access_verdict: default ALLOW; DENY for "only these" */
 	uint32_t without;      /* enum fc_access_without */
 	uint64_t label_;
 	void *index_;

@@ -172,7 +172,8 @@ FC_API FC_MUST_CHECK int fc_entry_resume(struct fc_entry *e) FC_NOEXCEPT;
 /* What fc_enter() said; 0 while admitted; FC_PENDING while it waits (iface.h). NULL: -EINVAL. */
 FC_API int fc_entry_verdict(const struct fc_entry *e) FC_NOEXCEPT;
 
-/* The decision of a refused entry, in full. ret->size must be set. 0; -ENODATA when it was not refused (then
+/* The decision of a refused entry, in full; a call that was not even asked about, for a programming error,
+ * has that negative errno as its status. ret->size must be set. 0; -ENODATA when it was not refused (then
  * status 0); -EINVAL (NULL, size). */
 FC_API int fc_entry_decision(const struct fc_entry *e, struct fc_decision *ret) FC_NOEXCEPT;
 
@@ -184,7 +185,8 @@ FC_API uint64_t fc_entry_deadline_left(const struct fc_entry *e) FC_NOEXCEPT;
 
 /*
  * A decision for HTTP: 429 when the caller asked too often (rate, key, quota), 403 when a list denies
- * it (access), 503 for all else; 200 when admitted. Seconds for Retry-After, rounded up, at least 1. d may be
+ * it (access), 500 for a negative status (a
+ * programming error), 503 for all else; 200 when admitted. Seconds for Retry-After, rounded up, at least 1. d may be
  * NULL: admitted.
  */
 FC_API int fc_decision_http_status(const struct fc_decision *d) FC_NOEXCEPT;

@@ -30,7 +30,7 @@ extern "C" {
 	XX(FC_EVENT_LIMIT_BACK,           4, INFO,  "limit back from {a} to {b}: demand fell")     \
 	XX(FC_EVENT_LIMIT_UNHEALTHY,      5, WARN,  "limit back from {a} to {b}: health is bad")   \
 	XX(FC_EVENT_EXPAND_DENIED,        6, INFO,  "limit {a} reached and not raised: {b:d}")     \
-	XX(FC_EVENT_CAP_CHANGED,          7, INFO,  "cap changed from {a} to {b}")                 \
+	XX(FC_EVENT_CAP_CHANGED,          7, INFO,  "cap changed from {a:n} to {b:n}")                 \
 	XX(FC_EVENT_PURGED,               8, WARN,  "{a:c} purged as stale, {b} inside")           \
 	XX(FC_EVENT_WRITTEN_OFF,          9, WARN,  "call of age {a:t} written off, {b} of the budget used") \
 	XX(FC_EVENT_WRITEOFF_USED_UP,    10, ERROR, "write-off budget used up: {a} of {b}")        \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fcguard/field.h - the members of a conf struct, described, so that a rules file can fill it.
+ * fcguard/field.h - the members of a conf struct, described, so that a reader of settings can fill it.
  *
- * An interceptor names its conf's members in a table; the rules file's reader checks names, units and
- * bounds by it, says what is allowed when it finds something else, and fills in defaults. So a new
- * interceptor can be configured by a file without a line of parsing.
+ * An interceptor names its conf's members in a table; a reader checks names, units and bounds by it, says
+ * what is allowed when it finds something else, and fills in defaults. So a new interceptor can be
+ * configured by a file without a line of parsing.
  *
  * Threads.  Constant data.
  * Memory.   Texts and lists that the reader makes live until fc_iface_set_chain() returns: setup()

@@ -8,7 +8,8 @@
  *              here is the cheapest.
  *   2. place   the core takes a place in the in-flight queue (the cap), and the call's record.
  *   3. pre     of every interceptor, in order: take something (a token, a probe). What it took it
- *              notes in its cells, which lie in the record, so that whoever ends the call knows.
+ *              notes in its cells, which are 0 at first and lie in the record, so that whoever ends
+ *              the call knows.
  *              If the k-th refuses, undo of k-1 .. 1 run and the place is given back: nothing
  *              remains.
  *   4. the call runs
@@ -102,7 +103,7 @@ struct fc_interceptor {
 	uint32_t state_bytes; /* 0..4096; more: state_size */
 	uint32_t conf_bytes;  /* 0..65536; size of the conf that fc_iface_set_chain() copies */
 	uint32_t cells;       /* 0..2 */
-	int32_t reason;       /* counted under this; a status > 0 returned by check or pre wins */
+	int32_t reason;       /* what it refuses with as a rule (err.h): for lists; check and pre say it themselves */
 	/* Bytes of state that this conf needs, instead of state_bytes; 0..FC_STATE_MAX. conf is valid as
 	 * far as setup() would say: check it here, return UINT64_MAX when it is not. */
 	uint64_t (*state_size)(const void *conf, uint32_t cpus);
