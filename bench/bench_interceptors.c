@@ -235,6 +235,16 @@ static int degrade_setup(const struct bench_subject *s, const struct bench_case 
 	return rule_setup((struct rule **)ret_state, s->name, &fc_interceptor_degrade, &conf);
 }
 
+/* ---- adaptive ---------------------------------------------------------------------------------- */
+
+static int adaptive_setup(const struct bench_subject *s, const struct bench_case *c, void **ret_state)
+{
+	const struct fc_adaptive_conf conf = { .initial = 20 };
+
+	(void)c;
+	return rule_setup((struct rule **)ret_state, s->name, &fc_interceptor_adaptive, &conf);
+}
+
 #define RULE(name_, what_, setup_, arg_) \
 	{ .name = name_, .what = what_, .setup = setup_, .run = rule_run, .teardown = rule_teardown, .arg = arg_ }
 
@@ -256,6 +266,7 @@ static const struct bench_subject subjects[] = {
 	{ .name = "breaker_refuse", .what = "an open one", .setup = breaker_setup, .run = rule_run,
 	  .teardown = rule_teardown, .arg = 2, .refuses = true },
 	RULE("degrade", "degrade: nothing set, without outcomes", degrade_setup, 0),
+	RULE("adaptive", "adaptive: latency and outcome counted, time given", adaptive_setup, 0),
 	{ .name = "plain_bucket", .what = "one word, one CAS, as folly's with the time given", .setup = plain_setup,
 	  .run = plain_run, .teardown = plain_teardown },
 };

@@ -216,10 +216,10 @@ int fci_chain_full(struct fc_iface *f, uint64_t now)
 	int room;
 
 	c.now_ns = now;
-	room = conf.cap != FC_UNLIMITED && cap.ic->full(&c);
 	was = fci_section_enter(self);
 	/* A1 -> R1 (publish). */
 	chain = atomic_load_explicit(&f->chain, FCI_ACQ);
+	room = conf.cap != FC_UNLIMITED && !(chain && chain->steers) && cap.ic->full(&c);
 	for (uint32_t i = 0; chain && i < chain->n; i++) {
 		if (!chain->stage[i].ic->full)
 			continue;
@@ -229,6 +229,17 @@ int fci_chain_full(struct fc_iface *f, uint64_t now)
 	}
 	fci_section_leave(self, was);
 	return room;
+}
+
+/* Does a stage steer the limit? If it has just ceased to, the limit is the cap again. */
+static int hand_over(struct fc_iface *f, const struct fci_chain *chain, uint32_t cap)
+{
+	int steers = chain && chain->steers;
+
+	if (f->steered && !steers)
+		(void)fc_limit_set(f, cap);
+	f->steered = steers;
+	return steers;
 }
 
 uint64_t fci_chain_tick(struct fc_iface *f, uint64_t now)
@@ -241,11 +252,11 @@ uint64_t fci_chain_tick(struct fc_iface *f, uint64_t now)
 	uint64_t next = FC_NEVER_NS, one, was;
 
 	c.now_ns = now;
-	if (conf.cap != FC_UNLIMITED)
-		next = cap.ic->tick(&c);
 	was = fci_section_enter(self);
 	/* A1 -> R1 (publish). */
 	chain = atomic_load_explicit(&f->chain, FCI_ACQ);
+	if (conf.cap != FC_UNLIMITED && !hand_over(f, chain, conf.cap))
+		next = cap.ic->tick(&c);
 	for (uint32_t i = 0; chain && i < chain->n; i++) {
 		if (!chain->stage[i].ic->tick)
 			continue;
@@ -376,7 +387,7 @@ static int same_name(const struct fci_chain *c, const char *name)
 static int set_up(struct fc_iface *f, struct fci_stage *s, const char *name, const char **ret_what)
 {
 	const struct fc_interceptor *ic = s->ic;
-	struct fc_setup setup = { .iface = f, .rule = name, .conf = s->conf, .cpus = f->fc->head->ncpus };
+	struct fc_setup setup = { .iface = f, .rule = name, .conf = s->conf, .cpus = f->fc->head->ncpus, .flags = s->flags };
 	uint64_t bytes = ic->state_size ? ic->state_size(s->conf, setup.cpus) : ic->state_bytes;
 	struct fci_state *st;
 	int rc;
@@ -410,6 +421,7 @@ static void sum_up(struct fci_chain *c, const struct fci_stage *s)
 	c->has_pre |= ic->pre != NULL;
 	c->has_post |= ic->post != NULL || ic->reap != NULL;
 	c->fine |= ns != 0 && ns < fci_clock_coarse_ns();
+	c->steers |= (ic->flags & FC_INTERCEPTOR_STEERS) && !(s->flags & FC_RULE_DRY_RUN);
 }
 
 /* Fill the stages; conf copies lie behind them. c->n says how many are complete. */
@@ -431,6 +443,8 @@ static int fill(struct fci_chain *c, struct fc_iface *f, const struct fc_rule *r
 			return refuse_rule(f, idx[i], -E2BIG, "the rules need more than 14 cells");
 		if (same_name(c, name_of(r)))
 			return refuse_rule(f, idx[i], -EEXIST, "another rule has its name");
+		if (c->steers && (ic->flags & FC_INTERCEPTOR_STEERS) && !(r->flags & FC_RULE_DRY_RUN))
+			return refuse_rule(f, idx[i], -EEXIST, "another rule steers the limit");
 		*s = (struct fci_stage){ .ic = ic, .conf = conf, .cell = cells, .flags = r->flags };
 		if (ic->conf_bytes)
 			memcpy(conf, r->conf, ic->conf_bytes);
@@ -479,6 +493,8 @@ static void publish(struct fc_iface *f, struct fci_chain *c)
 	fci_iface_choose_clock(f);
 	for (uint32_t i = 0; i < c->n; i++)
 		fci_state_commit(c->stage[i].kept, c->stage[i].state, c->stage[i].state_bytes);
+	if (c->steers || (old && old->steers))
+		fci_iface_wake(f); /* the next tick sets the limit */
 	if (old) {
 		/* X1: sections that begin now get a later epoch. */
 		old->epoch = atomic_fetch_add_explicit(&fci_thread_epoch, 1, FCI_AR);

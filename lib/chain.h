@@ -33,6 +33,7 @@ struct fci_chain {
 	uint32_t has_check, has_pre, has_post;
 	uint32_t cells;        /* of one call, in all */
 	uint32_t fine;         /* it needs a finer clock than the coarse one */
+	uint32_t steers;       /* a stage steers the limit instead of the cap */
 	fci_a32 parked;        /* suspended entries that began under it */
 	uint32_t left;         /* of a replaced one: what is over; see fci_chain_reclaim. fc->setup */
 	struct fci_chain *_Atomic older; /* still living ones of the interface. R1 -> A1 in chain.c */

@@ -79,6 +79,7 @@ struct fc_iface {
 	struct fci_async *_Atomic async; /* callbacks of waiters, one a node; NULL: never used. async.c */
 	uint64_t tick_at;               /* housekeeping: next look. Only the ticking thread */
 	uint64_t tick_activity, tick_gens, tick_refused, tick_last; /* only the ticking thread */
+	int steered;            /* the limit is a stage's; only the ticking thread */
 	char name[FC_NAME_MAX + 1];
 };
 

@@ -187,6 +187,7 @@ void fc_iface_log(struct fc_iface *f, const char *rule, const char *format, ...)
 static const struct fc_interceptor *const own[] = {
 	&fc_interceptor_cap, &fc_interceptor_isolate, &fc_interceptor_priority, &fc_interceptor_rate,
 	&fc_interceptor_access, &fc_interceptor_keyed, &fc_interceptor_breaker, &fc_interceptor_degrade,
+	&fc_interceptor_adaptive,
 };
 static const struct fc_interceptor *registered[REGISTERED_MAX];
 static uint32_t n_registered;

@@ -58,7 +58,8 @@ extern "C" {
 	XX(FC_EVENT_DEGRADE_RAMP,        31, INFO,  "less degraded: lets in {a} of 1000 calls, and all in {b:t}") \
 	XX(FC_EVENT_DEGRADE_OVER,        32, INFO,  "not degraded any more: {a:c} succeeded")       \
 	XX(FC_EVENT_DEGRADE_SET,         33, WARN,  "level of degradation set by hand from {a} to {b}") \
-	XX(FC_EVENT_DEGRADE_FAULT,       34, WARN,  "fault flag of what it needs: {a:f}")
+	XX(FC_EVENT_DEGRADE_FAULT,       34, WARN,  "fault flag of what it needs: {a:f}")           \
+	XX(FC_EVENT_ADAPTED,             35, INFO,  "limit adapted from {a} to {b}")
 
 /* Why a limit was reached and not raised. */
 enum fc_denied {

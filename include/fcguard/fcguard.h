@@ -15,6 +15,7 @@
 #define FC_FCGUARD_H
 
 #include <fcguard/access.h>
+#include <fcguard/adaptive.h>
 #include <fcguard/base.h>
 #include <fcguard/breaker.h>
 #include <fcguard/context.h>

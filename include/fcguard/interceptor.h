@@ -94,6 +94,8 @@ struct fc_setup {
 	uint64_t now_ns;
 	uint32_t first;       /* 1: state is zeroed */
 	uint32_t cpus;        /* fc_call.cpu is under it */
+	uint32_t flags;       /* of the rule: FC_RULE_* */
+	uint32_t resv;
 };
 
 struct fc_interceptor {
@@ -127,8 +129,12 @@ struct fc_interceptor {
 	/* What a rules file may say of conf: field.h. NULL: the API alone configures it. */
 	const struct fc_field *fields;
 	uint32_t n_fields;
-	uint32_t resv;
+	uint32_t flags;       /* FC_INTERCEPTOR_* */
 };
+
+/* It steers the limit, instead of the cap, whose own full and tick rest as long as a chain has such a rule
+ * (without FC_RULE_DRY_RUN); one a chain. When it goes, the next tick makes the cap the limit again. */
+#define FC_INTERCEPTOR_STEERS (1u << 0)
 
 #define FC_STATE_MAX   (1ull << 30)
 #define FC_STATE_ALIGN 128 /* of states and shared memory: two lines, as CPUs fetch them */
@@ -160,7 +166,8 @@ struct fc_rule {
  * Give an interface these interceptors instead of those it has, all or nothing (the cap's own part
  * stays; it comes from fc_iface_set). Calls inside finish under the chain they began with. The
  * structs behind `interceptor` must live as long as the context. Never blocks calls.
- * Returns 0; -EINVAL (with a log line: which rule, what is wrong); -EEXIST (two rules of one name);
+ * Returns 0; -EINVAL (with a log line: which rule, what is wrong); -EEXIST (two rules of one name, or two
+ * that steer the limit);
  * -E2BIG (more than FC_CHAIN_MAX, or more than FC_CELLS_MAX cells); -ENOMEM; -ENOSPC (segment full,
  * or more than 32 names of rules in the life of the interface); -EAGAIN (50000 replaced chains have calls
  * inside still); what setup() returned.
@@ -201,7 +208,8 @@ FC_API int fc_interceptor_register(const struct fc_interceptor *ic) FC_NOEXCEPT;
 FC_API const struct fc_interceptor *fc_interceptor_find(const char *name) FC_NOEXCEPT;
 
 /*
- * For interceptors that steer the limit (the cap does): the limit in force, and a new one.
+ * For interceptors that steer the limit (the cap does; others say so: FC_INTERCEPTOR_STEERS): the limit in
+ * force, and a new one.
  * fc_limit_set() never blocks; a lower limit lets nobody in until the count is under it. It is
  * bounded to 4 * cap; -ENOSPC when there is no memory for the places; -EAGAIN when a cap or limit has been
  * set meanwhile: decide anew. Only from full and tick.
