@@ -39,6 +39,10 @@ void fci_clock_sleep(const struct fci_clock *c, uint64_t ns);
 uint64_t fci_clock_coarse_ns(void); /* resolution of the coarse one. A system call */
 uint32_t fci_clock_exact(const struct fci_clock *c);
 
+#ifdef FC_TEST_POINTS
+extern void (*fci_test_clocks)(uint64_t *tsc, uint64_t *ns);
+#endif
+
 /* clock_gettime(), the short way: vdso.c. Set before main. */
 typedef int (*fci_gettime_fn)(clockid_t, struct timespec *);
 extern fci_gettime_fn fci_gettime;

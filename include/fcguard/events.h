@@ -21,7 +21,8 @@ extern "C" {
 #endif
 
 /* Texts carry the event's two values: {a}, {b} plain, {a:c} "1 call", "2 calls", {a:t} a time in ns, {a:s} a
- * status, {a:h} a word of health.h, {a:d} a reason of enum fc_denied, {a:f} a setting by hand.
+ * status, {a:h} a word of health.h, {a:d} a reason of enum fc_denied, {a:f} a setting by hand, {a:n} a
+ * number or "none".
  *          name                      number  level  text */
 #define FC_EVENT_MAP(XX)                                                                           \
 	XX(FC_EVENT_EXPANDED,             1, INFO,  "limit raised from {a} to {b}: full and healthy") \
@@ -42,7 +43,7 @@ extern "C" {
 	XX(FC_EVENT_SYSTEM_ON,           16, WARN,  "system bound {a} passed: refusing importance {b} and less") \
 	XX(FC_EVENT_SYSTEM_OFF,          17, INFO,  "all system bounds kept again")                \
 	XX(FC_EVENT_FAULT,               18, ERROR, "the guard failed: {a:s}")                     \
-	XX(FC_EVENT_NO_TICK,             19, WARN,  "nobody ticks: call fc_tick() or fc_start()")  \
+	XX(FC_EVENT_ADAPTED,             19, INFO,  "limit adapted from {a} to {b}")               \
 	XX(FC_EVENT_CLOCK,               20, WARN,  "the CPU's counter is {a} ppm off the kernel's clock: " \
 	                                         "not used any more")                              \
 	XX(FC_EVENT_LEAKED,              21, WARN,  "{a:c} given back at the end of a thread") \
@@ -58,8 +59,7 @@ extern "C" {
 	XX(FC_EVENT_DEGRADE_RAMP,        31, INFO,  "less degraded: lets in {a} of 1000 calls, and all in {b:t}") \
 	XX(FC_EVENT_DEGRADE_OVER,        32, INFO,  "not degraded any more: {a:c} succeeded")       \
 	XX(FC_EVENT_DEGRADE_SET,         33, WARN,  "level of degradation set by hand from {a} to {b}") \
-	XX(FC_EVENT_DEGRADE_FAULT,       34, WARN,  "fault flag of what it needs: {a:f}")           \
-	XX(FC_EVENT_ADAPTED,             35, INFO,  "limit adapted from {a} to {b}")
+	XX(FC_EVENT_DEGRADE_FAULT,       34, WARN,  "fault flag of what it needs: {a:f}")
 
 /* Why a limit was reached and not raised. */
 enum fc_denied {
