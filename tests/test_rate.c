@@ -227,6 +227,11 @@ static void no_interval_admits_more_than_burst_and_rate(void **state)
 				if (try_n(n) == 0)
 					watch_admit(&w, &rates[i], newest, n);
 			}
+			/* A rest and a rush: so that the burst was asked for in any case. */
+			newest += rates[i].per_ns / rates[i].n * burst * 2 + 2;
+			at(newest);
+			while (try_n(1) == 0)
+				watch_admit(&w, &rates[i], newest, 1);
 			if (late)
 				bound += in_late;
 			if ((double)w.most / (double)rates[i].per_ns > bound + 1e-9 ||
