@@ -8,7 +8,6 @@
 #include "entry.h"
 #include "wait.h"
 
-#define LABELS_MAX   16u
 #define JUMP_NS      FC_S(3600) /* a clock that goes back further ends waits */
 #define LOOP_LATE_NS FC_MS(1)
 
@@ -31,7 +30,7 @@ struct later {
 	uint64_t pc;
 	int reason; /* of a refusal at the end */
 	struct fc_ctx ctx;
-	struct fc_label labels[LABELS_MAX];
+	struct fc_label labels[FCI_LABELS_MAX];
 };
 
 struct element {

@@ -116,9 +116,6 @@ uint32_t fci_purge_thread(struct fc_iface *f, uint32_t tid, uint64_t now)
 			continue;
 		n += (uint32_t)fci_abandon(f, &v, now);
 	}
-	if (n)
-		/* N1: a statistic. */
-		atomic_fetch_add_explicit(&f->block->rare.leaked, n, FCI_RLX);
 	return n;
 }
 
@@ -439,7 +436,7 @@ static int win_check(struct fc_iface *f, uint64_t now)
 	return atomic_compare_exchange_strong_explicit(&f->gate->next_check, &next, now + every, FCI_RLX, FCI_RLX);
 }
 
-/* A2 -> X3 of limit.c: the limit; N1: statistics. */
+/* A2 -> X3 of limit.c: the limit. */
 int fci_check(struct fc_iface *f, uint64_t now)
 {
 	struct fci_rare *r = &f->block->rare;
@@ -457,6 +454,5 @@ int fci_check(struct fc_iface *f, uint64_t now)
 	fci_hints_reset(f); /* whatever a stopped releaser may have hidden */
 	if (!room && fci_chain_full(f, now))
 		room = 1;
-	atomic_store_explicit(&r->last_refused_ns, now, FCI_RLX);
 	return 1; /* the hints were reset, so a free place would be found now */
 }

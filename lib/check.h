@@ -23,6 +23,14 @@
  * is of a call that runs on in its place, or has left by itself, and is given back when the purger is
  * gone. A late exit frees the slot first, then clears every element that names its call. So nothing
  * comes back while the call runs, and all comes back in the end; tests/model/writeoff.pml.
+ *
+ *               check  purge  left  used, view  tick  reset
+ *   check         -      -      -       -        -      X
+ *   purge         -      -      -       -        -      X      of one call: one ends it
+ *   left          -      -      -       -        -      X      of one element: one frees it
+ *   used, view    -      -      -       -        -      X
+ *   tick          -      -      -       -        -      X
+ *   reset         X      X      X       X        X      X      X: in the child of a fork, alone
  */
 #ifndef FCI_CHECK_H
 #define FCI_CHECK_H

@@ -23,7 +23,7 @@
 
 #define FCI_STATES_MAX 32 /* names of rules that one interface ever had */
 
-/* The state of a rule: found by interceptor and name, for ever. iface.c */
+/* The state of a rule: found by interceptor and name, for ever. rule.c */
 struct fci_state {
 	struct fci_state *next;
 	const struct fc_interceptor *ic;
@@ -82,6 +82,8 @@ struct fc_iface {
 	int steered;            /* the limit is a stage's; only the ticking thread */
 	char name[FC_NAME_MAX + 1];
 };
+_Static_assert(offsetof(struct fc_iface, exact) == FCI_CACHELINE && offsetof(struct fc_iface, fc) == 2 * FCI_CACHELINE,
+               "what a plain call reads is in the first two lines");
 
 struct fc {
 	uint32_t magic;
@@ -114,7 +116,6 @@ struct fc {
 
 	fci_a32 draining;           /* 1: new interfaces start closed */
 	fci_a32 ticking;            /* thread id of who is in fc_tick; 0 nobody */
-	fci_a64 ticked_ns;          /* when fc_tick last ended; 0 never */
 	fci_a32 idle;               /* 1: housekeeping sleeps until somebody calls fci_wake */
 	fci_a64 ticks, reports_suppressed, events_suppressed;
 	int tick_fd;                /* eventfd for the program's loop, -1 none */

@@ -15,7 +15,6 @@
 #include "weight.h"
 
 #define CTX_V1_BYTES  sizeof(struct fc_ctx)
-#define LABELS_MAX    16u
 #define PRIORITY_MAX  7u
 #define TOO_HEAVY (-1) /* beside enum fci_claimed */
 #define STUCK_MS_MAX  UINT32_MAX
@@ -123,7 +122,7 @@ static int import_ctx(struct fci_way *w, const struct fc_ctx *ctx)
 			w->own.weight = 1;
 		ctx = &w->own;
 	}
-	if (ctx->priority > PRIORITY_MAX || ctx->n_labels > LABELS_MAX || (ctx->n_labels && !ctx->labels) ||
+	if (ctx->priority > PRIORITY_MAX || ctx->n_labels > FCI_LABELS_MAX || (ctx->n_labels && !ctx->labels) ||
 	    ctx->stuck_after_ns > FC_MS(STUCK_MS_MAX))
 		return -EINVAL;
 	w->ctx = ctx;

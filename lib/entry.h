@@ -85,6 +85,8 @@ struct fci_way {
 	struct fc_call call;     /* as stages are given it: made by the checks, if there are any, for pre too */
 };
 
+#define FCI_LABELS_MAX 16u /* of a call */
+
 extern const struct fc_ctx fci_no_ctx; /* all defaults */
 
 /* Begin a way; where it stands is in the entry: fci_here_put. Not by an initialiser, which would clear
@@ -111,7 +113,8 @@ int fci_enter_long(struct fc_entry *e, struct fc_iface *f, const struct fc_ctx *
 /* Refuse: count, record, fill the entry; returns reason. */
 int fci_refuse(struct fc_entry *e, struct fc_iface *f, int reason, const char *rule, uint64_t observed,
                uint64_t limit, uint64_t retry_after_ns, uint64_t now);
-/* The way in of a call that the caller has begun to describe: e, f, site, here, self, async. */
+/* The way in of a call that the caller has begun to describe: e (and in it where it stands), f,
+ * site, self, async. */
 int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx);
 /* No place was found, waited for or not (then: the reason): refuse, or let pass what is not to be
  * refused. w->gate is as last read. */

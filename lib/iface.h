@@ -30,9 +30,6 @@ int fci_iface_grow(struct fc_iface *f);
 /* Make the pass-through handle of a context (or the static one, fc NULL). */
 void fci_iface_pass_init(struct fc_iface *f, struct fc *fc);
 
-/* Create or get, fc->setup held or not; see fc_iface_get. *ret_error says why it is pass-through. */
-struct fc_iface *fci_iface_lookup(struct fc *fc, const char *name, int create);
-
 /* Free the handle's own memory, at the end of the context. */
 void fci_iface_free(struct fc *fc, struct fc_iface *f);
 

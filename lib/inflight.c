@@ -80,7 +80,7 @@ static uint64_t look_at_t(const struct fc_iface *f, uint32_t *ret_hints)
 	uint32_t hints = FCI_HINTS_EMPTY;
 
 	for (uint32_t i = 0; i <= f->t_words; i++) {
-		/* A3 -> X2 (fci_release) through X6: SC, see fci_find. */
+		/* A3 -> X2 (fci_free_word, fci_undo) through X6: SC, see fci_find. */
 		t = atomic_load_explicit(i ? &f->block->t[i] : &f->gate->t0, FCI_SC);
 		hints &= (uint32_t)t;
 		versions += t >> 32;
@@ -107,7 +107,7 @@ int fci_full_far(const struct fc_iface *f)
 
 static uint32_t hint_get(fci_a64 *h, uint32_t shift)
 {
-	/* A3 -> X2 (fci_release) through X6: SC, see fci_is_settled. */
+	/* A3 -> X2 (fci_free_word, fci_undo) through X6: SC, see fci_is_settled. */
 	return (uint32_t)(atomic_load_explicit(h, FCI_SC) >> shift) & 3;
 }
 
@@ -247,13 +247,13 @@ static int probe_line(struct search *s, const struct fci_extent *x, uint32_t lin
 		w = atomic_load_explicit(&words[k], FCI_SC);
 		if (FCI_LOW(w) != FCI_FREE)
 			continue;
-		/* X1 -> X2: as in fci_claim. Fails when another caller took it: go on. */
+		/* X1 -> X2: as in fci_claim_hot. Fails when another caller took it: go on. */
 		if (!atomic_compare_exchange_strong_explicit(&words[k], &w, w | fci_me(f) | FCI_CLAIMED, FCI_SC, FCI_RLX))
 			continue;
 		FC_TEST_POINT("claimed");
 		s->claim->slot = x->first + line * 8 + k;
 		s->claim->word = w;
-		/* A2 -> X3 (fci_gate_set): as in fci_claim. */
+		/* A2 -> X3 (fci_gate_set): as in fci_claim_hot. */
 		if (!fci_gate_moved(s->gate, atomic_load_explicit(&f->gate->word, FCI_SC), s->any_rank ? FCI_ANY_RANK : rank))
 			return FCI_GOT;
 		fci_undo(f, s->claim, s->gate);

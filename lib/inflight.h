@@ -13,8 +13,8 @@
  *   release            -       -      -      -      -      -        -        (of one entry: one wins)
  *   list               -       -      -      -      -      -        -
  *   purge              -       -      -      -      -      -        -
- *   limit              -       -      -      -      X      X        -        X = caller excludes:
- *   lend               -       -      -      -      X      X        -            resizing, ticking
+ *   limit              -       -      -      -      -      -        -        (the later version stands)
+ *   lend               -       -      -      -      -      -        -        (one at a time: rare.lending)
  *
  * Progress: claim and release are lock-free. A claim probes a line in vain only where a hint was
  * set by a release since it was last cleared, and hints are cleared by one prober at a time; others
@@ -108,7 +108,7 @@ FCI_INLINE fci_a64 *fci_t(const struct fc_iface *f, uint32_t group)
 /* Everything taken, as far as hints tell? One load for up to 16 groups: a moment when I3 holds for all. */
 FCI_INLINE int fci_full(const struct fc_iface *f)
 {
-	/* A3 -> X2 (fci_release): a release that came before this look has set its hint, or is in
+	/* A3 -> X2 (fci_free_word, fci_undo): a release that came before this look has set its hint, or is in
 	 * the gap. SC with the prober's clearing, see inflight.c. */
 	if (fci_likely((uint32_t)atomic_load_explicit(&f->gate->t0, FCI_SC) != FCI_HINTS_EMPTY))
 		return 0;
@@ -160,7 +160,7 @@ FCI_INLINE int fci_claim_hot(struct fc_iface *f, uint32_t home, uint64_t gate, s
 	w = atomic_load_explicit(word, FCI_RLX);
 	if (fci_unlikely(FCI_LOW(w) != FCI_FREE))
 		return FCI_FULL;
-	/* X1 -> X2 (fci_release): the last holder's uses of the record are over. SC because the gate
+	/* X1 -> X2 (fci_free_word, fci_undo): the last holder's uses of the record are over. SC because the gate
 	 * is read again after it. Litmus: T1: word = claimed; g = gate - T2: gate = lower; n = words.
 	 * T1 sees the old gate and T2 the free word: forbidden, else a claim slips through under a
 	 * limit that its setter believes in force. */

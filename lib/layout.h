@@ -31,7 +31,9 @@
  *
  * FREE -> CLAIMED        by any caller (CAS)
  * CLAIMED -> BUSY, FREE  by its claimer alone (store), or by the reaper of a dead owner (CAS)
- * BUSY -> DETACHED       by fc_entry_take (CAS): the entry left its thread
+ * CLAIMED -> DETACHED    the same, of a moved call that is resumed: see admit_resumed, enter.c
+ * CLAIMED -> CLAIMED     of a granter's claim, by the waiter it was granted to (CAS): see wait.c
+ * BUSY -> DETACHED, LENDER -> LENDER_DETACHED  by fc_entry_take (CAS): the entry left its thread
  * BUSY, DETACHED -> LENDER, LENDER_DETACHED and back: by housekeeping (CAS): see limit.c
  * BUSY, DETACHED -> FREE, generation + 1: by exactly one of exit, purge, reaper (CAS)
  * BUSY, DETACHED, LENDERs -> CLAIMED -> FREE, generation + 1: a write-off, in two steps: see check.c
@@ -162,6 +164,7 @@ _Static_assert(sizeof(struct fci_record) == FCI_CACHELINE, "a record is one line
 #define FCI_FRAME_ADDR(f_)    ((f_) & 0xffffffffffffull)
 #define FCI_FRAME_SEQ(f_)     ((uint32_t)((f_) >> 48))
 #define FCI_REF(slot_, word_) ((uint64_t)(slot_) << 40 | (FCI_GEN(word_) & 0xffffffffffull))
+#define FCI_REF_SLOT(tag_)    ((uint32_t)((tag_) >> 40))
 
 /* A written-off call: it runs, and its place was given to another. key: state, generation of the
  * element, who writes off: see check.c. The fields mean something as long as the key is the same. */
@@ -213,16 +216,16 @@ struct fci_extent {
 /* Rare numbers, written by slow paths of any thread. All N: statistics. */
 struct fci_rare {
 	fci_a64 abandoned, purged, writeoffs, expansions, expansions_undone;
-	fci_a64 waited, wait_timeouts, leaked, aux, written_off_left;
+	fci_a64 waited, wait_timeouts, aux;
 	fci_a64 admitted_shown;       /* stats.c */
 	fci_a64 sample_exact;         /* gate.sample of an interface that measures every call */
 	fci_a64 inject; /* status << 32 | count */
 	fci_a64 tickets;              /* of waiters: wait.c */
 	fci_a32 lending;              /* 1: somebody lends: limit.c */
 	fci_a32 purge_turn;           /* slot that a check looks at next: check.c */
-	fci_a32 peak, overdue, overdue_peak, written_off;
+	fci_a32 peak, overdue, overdue_peak;
 	fci_a32 reasons_seen[FC_STATS_REASONS]; /* counts at the last look, low halves */
-	fci_a64 refusing_since, last_refused_ns, refused_seen, refused_before;
+	fci_a64 refusing_since, refused_seen, refused_before;
 };
 
 /* Block of one interface in the arena. */

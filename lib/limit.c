@@ -4,8 +4,7 @@
 
 #include "limit.h"
 
-#define REF_SLOT(tag_) ((uint32_t)((tag_) >> 40))
-#define OWNER_MASK     ((uint64_t)FCI_OWNER_MAX << 3)
+#define OWNER_MASK ((uint64_t)FCI_OWNER_MAX << 3)
 
 uint64_t fci_gate_set(struct fc_iface *f, uint64_t set, uint64_t clear)
 {
@@ -140,8 +139,7 @@ static uint32_t find_lent(const struct fc_iface *f, uint32_t slot, uint64_t w, u
 	return UINT32_MAX;
 }
 
-/* Release a slot that is no call's own. Once LENT is published others may free it too: a CAS. */
-static void free_aux_word(struct fc_iface *f, uint32_t slot, uint64_t w)
+void fci_aux_free(struct fc_iface *f, uint32_t slot, uint64_t w)
 {
 	fci_a64 *n = &f->block->rare.aux;
 
@@ -159,7 +157,7 @@ void fci_loan_free(struct fc_iface *f, uint32_t slot, uint64_t w)
 
 	/* By the word that was looked at: by now the slot may be lent to another. */
 	if (s != UINT32_MAX)
-		free_aux_word(f, s, lent);
+		fci_aux_free(f, s, lent);
 }
 
 int fci_release_call(struct fc_iface *f, uint32_t slot, uint64_t w)
@@ -211,14 +209,14 @@ static void lend_to(struct fc_iface *f, uint32_t slot, uint64_t w, uint64_t gate
 	FC_TEST_POINT("lent");
 	/* X1: SC as all words. */
 	if (!atomic_compare_exchange_strong_explicit(fci_word(f, slot), &w, lender, FCI_SC, FCI_RLX))
-		free_aux_word(f, c.slot, lent); /* it has left */
+		fci_aux_free(f, c.slot, lent); /* it has left */
 }
 
 /* A LENT slot that stands for nobody, or for a call that needs no loan any more. */
 static void check_lent(struct fc_iface *f, uint32_t s, uint64_t w, uint32_t limit)
 {
 	uint64_t tag = partner_tag(f, s), call;
-	uint32_t m = REF_SLOT(tag);
+	uint32_t m = FCI_REF_SLOT(tag);
 
 	if (m >= fci_slots(f))
 		return; /* spoilt */
@@ -228,7 +226,7 @@ static void check_lent(struct fc_iface *f, uint32_t s, uint64_t w, uint32_t limi
 		if (fci_rank(f, s) >= limit || fci_rank(f, m) < limit)
 			unlend(f, m, call);
 	} else {
-		free_aux_word(f, s, w);
+		fci_aux_free(f, s, w);
 	}
 }
 

@@ -7,13 +7,13 @@
  * calls inside and gives up when they exceed the limit. Whoever finds no call of rank >= limit
  * clears DRAIN. A call that is stuck over the limit would keep it for ever; so housekeeping lends it
  * a free slot under the limit: that becomes LENT and names the call, the call becomes LENDER, and
- * both are freed together. (A weighted call over the limit is not lent for: DRAIN stays, which
- * costs a count per enter, 17 ns a 64 slots.)
+ * both are freed together. (Of a weighted call the primary is lent for, its AUX slots over the limit
+ * are not: while there are any DRAIN stays, which costs a count per enter, 17 ns a 64 slots.)
  *
  *                  claim  release  change  lend  clear
- *      change        -       -       X      X     -       X = fc->setup or the check's CAS excludes;
- *      lend          -       -       X      X     -           both sides use a CAS on the gate
- *      clear         -       -       -      -     -
+ *      change        -       -       -      -     -       a CAS of the gate, version + 1: the later one stands
+ *      lend          -       -       -      -     -       one at a time, as clear: who comes second at
+ *      clear         -       -       -      -     -           rare.lending does nothing
  */
 #ifndef FCI_LIMIT_H
 #define FCI_LIMIT_H
@@ -39,6 +39,10 @@ int fci_claim_counted(struct fc_iface *f, uint64_t gate, struct fci_claim *c);
 
 /* Housekeeping: clear DRAIN, or lend for calls that keep it. Returns 1 while draining. */
 int fci_limit_tick(struct fc_iface *f);
+
+/* Release a slot that is no call's own (AUX, LENT), if its word is still `w`: others may free it too. Its
+ * generation counts one more release. */
+void fci_aux_free(struct fc_iface *f, uint32_t slot, uint64_t w);
 
 /* The call in `slot` with word `w` is no more: free what was lent for it, if anything was. O(slots). */
 void fci_loan_free(struct fc_iface *f, uint32_t slot, uint64_t w);

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* rule.h - what rules of a chain keep and share: their states, and interceptors by name. */
+/*
+ * rule.h - what rules of a chain keep and share: their states, and interceptors by name.
+ *
+ *                           get, prepare, commit  forked, free
+ *   get, prepare, commit             X                 X          X = the caller excludes: fc->setup is held;
+ *   forked, free                     X                 X              forked, free: nobody else is there
+ *
+ * Memory that a state works with may be used by calls beside all of it: it is never given back.
+ */
 #ifndef FCI_RULE_H
 #define FCI_RULE_H
 

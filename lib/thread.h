@@ -22,7 +22,8 @@
 
 struct fci_thread {
 	/* section: own thread writes, chain reclaim reads. Not 0: the epoch at which the thread
-	 * began to look at process-local chains. R1 -> A1 with the asymmetric fence of chain.c. */
+	 * began to look at process-local chains. R1 -> A1 with the asymmetric fence (thread.c) that
+	 * chain.c makes before it looks. */
 	fci_a64 section;
 	/* last_entry, last_sp: own thread writes, checks of others read. Address of the entry of the
 	 * last fc_enter() and stack pointer of its caller, each with the entry number in the top 16

@@ -321,9 +321,8 @@ uint64_t fc_tick(struct fc *fc, uint64_t budget_ns)
 	if (fc->tick_fd >= 0 && !fc->thread_runs)
 		(void)!read(fc->tick_fd, &count, sizeof(count));
 	next = tick(fc, budget_ns ? budget_ns : BUDGET_NS);
-	/* N5: statistics; says that somebody ticks. */
+	/* N5: a statistic; says that somebody ticks. */
 	atomic_fetch_add_explicit(&fc->ticks, 1, FCI_RLX);
-	atomic_store_explicit(&fc->ticked_ns, fci_clock_now(&fc->clock), FCI_RLX);
 	fci_tick_unlock(fc);
 	return next;
 }

@@ -170,7 +170,7 @@ static struct fci_waiter *whose_turn(struct fc_iface *f, uint64_t *ret_state)
 	struct fci_waiter *best = NULL;
 
 	for (uint32_t i = 0; i < fci_waiters(f); i++) {
-		/* A2 -> R1 (fci_wait_begin). SC: see fci_grant. */
+		/* A2 -> R1 (publish). SC: see fci_grant. */
 		uint64_t s = atomic_load_explicit(&node_at(f, i)->state, FCI_SC);
 
 		if (FCI_W_STATE(s) == FCI_W_WAITING && (!best || better(f, s, *ret_state))) {
@@ -295,7 +295,7 @@ int fci_wait_called_off(const struct fc_iface *f)
 void fci_wait_look_again(struct fc_iface *f)
 {
 	for (uint32_t i = 0; i < fci_waiters(f); i++) {
-		/* A2 -> R1 (fci_wait_begin): who begins later looks at the gate itself. SC. */
+		/* A2 -> R1 (publish): who begins later looks at the gate itself. SC. */
 		uint64_t s = atomic_load_explicit(&node_at(f, i)->state, FCI_SC);
 
 		if (FCI_W_STATE(s) == FCI_W_WAITING)

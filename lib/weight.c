@@ -3,8 +3,7 @@
 #include "limit.h"
 #include "weight.h"
 
-#define REF_SLOT(tag_) ((uint32_t)((tag_) >> 40))
-#define REF_GEN(tag_)  ((tag_) & 0xffffffffffull)
+#define REF_GEN(tag_) ((tag_) & 0xffffffffffull)
 
 static uint64_t tag_of(const struct fc_iface *f, uint32_t slot)
 {
@@ -23,17 +22,6 @@ static int is_aux_of(const struct fc_iface *f, uint32_t slot, uint64_t ref, uint
 	/* N4: the tag is of that word: a next claimer's store comes after its CAS, and the tag's acquire
 	 * keeps this look behind it (I5). Else a loan of the same call would be taken for its AUX. */
 	return atomic_load_explicit(fci_word(f, slot), FCI_RLX) == *ret_word;
-}
-
-/* Release one AUX slot, if it still is what it was. Its generation counts one more release. */
-static void free_aux(struct fc_iface *f, uint32_t slot, uint64_t word)
-{
-	fci_a64 *n = &f->block->rare.aux;
-
-	/* N1: a statistic: releases that were no exits. Before the release, which publishes it: stats.c. */
-	atomic_fetch_add_explicit(n, 1, FCI_RLX);
-	if (!fci_release(f, slot, word))
-		atomic_fetch_sub_explicit(n, 1, FCI_RLX);
 }
 
 /* One more. Under a new gate when it changes: its limit counts what is held already. Again only when
@@ -75,7 +63,7 @@ void fci_weight_unclaim(struct fc_iface *f, const struct fci_claim *primary, uin
 
 	for (uint32_t s = 0; s < slots && left; s++)
 		if (is_aux_of(f, s, FCI_REF(primary->slot, primary->word), &word)) {
-			free_aux(f, s, word);
+			fci_aux_free(f, s, word);
 			left--;
 		}
 }
@@ -102,7 +90,7 @@ void fci_weight_free(struct fc_iface *f, const uint32_t *aux, uint32_t n, uint32
 
 	for (uint32_t i = 0; i < n; i++)
 		if (is_aux_of(f, aux[i], FCI_REF(slot, word), &w))
-			free_aux(f, aux[i], w);
+			fci_aux_free(f, aux[i], w);
 }
 
 void fci_weight_sweep(struct fc_iface *f)
@@ -116,11 +104,11 @@ void fci_weight_sweep(struct fc_iface *f)
 		if (FCI_STATE(w) != FCI_AUX)
 			continue;
 		tag = tag_of(f, s);
-		if (REF_SLOT(tag) >= slots)
+		if (FCI_REF_SLOT(tag) >= slots)
 			continue; /* spoilt */
 		/* A2 -> X2 of inflight.h: the primary's release, if it was. */
-		primary = atomic_load_explicit(fci_word(f, REF_SLOT(tag)), FCI_ACQ);
+		primary = atomic_load_explicit(fci_word(f, FCI_REF_SLOT(tag)), FCI_ACQ);
 		if ((FCI_GEN(primary) & 0xffffffffffull) != REF_GEN(tag) || FCI_LOW(primary) == FCI_FREE)
-			free_aux(f, s, w);
+			fci_aux_free(f, s, w);
 	}
 }
