@@ -175,7 +175,8 @@ static int make_writeoffs(struct fc_iface *f, uint32_t n)
 			b->writeoffs[p] = fci_arena_take(f->fc, FCI_WRITEOFF_IN(p) * sizeof(struct fci_writeoff));
 		if (!b->writeoffs[p])
 			return -ENOSPC;
-		f->writeoffs_off[p] = b->writeoffs[p];
+		if (!f->writeoffs_off[p]) /* once: others read those that are counted already */
+			f->writeoffs_off[p] = b->writeoffs[p];
 	}
 	b->n_writeoffs = n;
 	/* R2 -> A3 (fci_writeoffs): the table is there. */
