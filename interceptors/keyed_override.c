@@ -122,7 +122,7 @@ static uint64_t name_of(uint64_t value)
 
 static struct pair *find_in(const struct overrides *o, uint64_t name)
 {
-	/* A1 -> X1 (keyed_state.h): an entry that is gone from here stands in the second bucket already. */
+	/* A1 -> X1 (pair.h): an entry that is gone from here stands in the second bucket already. */
 	for (uint32_t i = 0; i < OWN_WAYS; i++)
 		if (__atomic_load_n(&o->way[i].a, __ATOMIC_ACQUIRE) == name)
 			return (struct pair *)(uintptr_t)&o->way[i];

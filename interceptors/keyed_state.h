@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * keyed_state.h - what keyed.c and keyed_override.c share: the state in the segment, how numbers are packed
- * into one word, and pairs of words that are changed at once.
+ * keyed_state.h - what the files of keyed share: the state in the segment, and how numbers are packed into
+ * one word.
  *
  *   head, lanes, plans | places, 8 a bucket | overrides, 7 and a mark a bucket
  *
@@ -15,6 +15,8 @@
 
 #include <fcguard/keyed.h>
 
+#include "pair.h"
+
 #define LINE   64u
 #define LANES  64u
 #define WAYS   8u
@@ -24,11 +26,11 @@
 #define INLINE static inline __attribute__((__always_inline__)) /* what waits for the last lock */
 #define UNITS_MAX (1ull << 62)
 
-/* A pair that a compare-and-swap changes at once; read word by word. */
-struct pair {
-	_Alignas(16) uint64_t a;
-	uint64_t b;
-};
+/* Of confs that do not say, and the fewest. */
+#define PLACES_MIN 1024u
+#define PLACES     65536u
+#define OVERRIDES  1024u
+#define LEASE_NS   FC_S(3600)
 
 static const struct pair nobody = { 0, 0 };
 
@@ -107,51 +109,18 @@ static inline uint64_t bytes_of(uint32_t buckets, uint32_t o_buckets)
 	       (uint64_t)o_buckets * sizeof(struct overrides);
 }
 
-static inline uint64_t get(const uint64_t *p)
-{
-	/* N: a word that stands for itself, or that a compare-and-swap checks. */
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-
-static inline void put(uint64_t *p, uint64_t v)
-{
-	/* N: a word that stands for itself. */
-	__atomic_store_n(p, v, __ATOMIC_RELAXED);
-}
-
-static inline int swap(uint64_t *p, uint64_t *was, uint64_t to)
-{
-	/* N: one word, nothing else is handed over by it. */
-	return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
-
 static inline void count(uint64_t *p)
 {
 	__atomic_fetch_add(p, 1, __ATOMIC_RELAXED); /* N: a statistic */
 }
 
 /*
- * X1: both words, sequentially consistent; 1: done. The litmus: each of two callers writes its claim of a
- * key into another place (X1), then reads the other's place (A1): at least one of them sees the other's.
+ * 1: done. The litmus: each of two callers writes its claim of a key into another place (X1, pair.h), then
+ * reads the other's place (A1): at least one of them sees the other's.
  */
 static inline int swap_pair(struct pair *p, struct pair was, struct pair to)
 {
-#if defined(__x86_64__) /* gcc calls a library for it, where not told that all CPUs have it */
-	unsigned char done;
-
-	__asm__ volatile("lock cmpxchg16b %1"
-	                 : "=@cce"(done), "+m"(*p), "+a"(was.a), "+d"(was.b)
-	                 : "b"(to.a), "c"(to.b)
-	                 : "memory");
-	return done;
-#else
-	__extension__ typedef unsigned __int128 wide;
-	wide from, next;
-
-	memcpy(&from, &was, sizeof(from));
-	memcpy(&next, &to, sizeof(next));
-	return __sync_bool_compare_and_swap((wide *)(void *)p, from, next);
-#endif
+	return pair_swap(p, &was, to);
 }
 
 /* A pair as it was at one time; when it changes all the time, some mix that a swap will not find. */
@@ -161,7 +130,7 @@ static inline struct pair read_pair(const struct pair *p)
 	int tries = 4;
 
 	do {
-		/* A1 -> X1 (swap_pair). Acquire on b: the second look at a is later. */
+		/* A1 -> X1 (pair.h). Acquire on b: the second look at a is later. */
 		r.a = __atomic_load_n(&p->a, __ATOMIC_SEQ_CST);
 		r.b = __atomic_load_n(&p->b, __ATOMIC_ACQUIRE);
 	} while (get(&p->a) != r.a && --tries);
@@ -183,6 +152,10 @@ static inline uint32_t second(uint64_t hash, uint32_t mask)
 
 	return ((uint32_t)hash ^ (by | 1)) & mask;
 }
+
+/* keyed_conf.c */
+uint64_t fci_keyed_state_size(const void *conf, uint32_t cpus);
+int fci_keyed_setup(struct fc_setup *s);
 
 /* keyed_override.c: packed numbers. 0; -EINVAL, -ERANGE, and then `what` says what is allowed. */
 int fci_keyed_pack(const struct fc_keyed_numbers *n, uint64_t *ret, const char **ret_what);

@@ -12,6 +12,8 @@
 #include <fcguard/rate.h>
 #include <fcguard/time.h>
 
+#include "pair.h"
+
 #define LINE      64u
 #define LANE_BYTES 128u     /* neighbouring lines are fetched together */
 #define LANES_MAX 64u
@@ -44,11 +46,12 @@ struct made {
 };
 FC_STATIC_ASSERT(sizeof(struct made) <= sizeof(((struct fc_rate_conf *)0)->made_), "room in the conf");
 
-/* The common part of a bucket: two words that change together. */
+/* The common part of a bucket: a pair (pair.h). */
 struct common {
 	_Alignas(16) int64_t tokens; /* units; below zero: reserved ahead */
 	uint64_t time;               /* they have been minted until then */
 };
+FC_STATIC_ASSERT(sizeof(struct common) == sizeof(struct pair), "two words");
 
 /*
  * The state of a rule, zeroed at first. One set of words a group of kinds, so that a reload can change
@@ -71,25 +74,6 @@ static inline const struct made *made_of(const struct fc_rate_conf *conf)
 	return (const struct made *)(const void *)conf->made_;
 }
 
-static inline uint64_t get(const uint64_t *p)
-{
-	/* N: see above. */
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-
-static inline void put(uint64_t *p, uint64_t v)
-{
-	/* N: see above. */
-	__atomic_store_n(p, v, __ATOMIC_RELAXED);
-}
-
-/* On failure *was is what is there: somebody else got on, so loops over it are lock-free. */
-static inline int swap(uint64_t *p, uint64_t *was, uint64_t to)
-{
-	/* N: see above. */
-	return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
-
 /* Each word is whole, the two need not belong together: swap_common() finds out. */
 static inline struct common get_common(const struct common *p)
 {
@@ -97,42 +81,14 @@ static inline struct common get_common(const struct common *p)
 	return (struct common){ __atomic_load_n(&p->tokens, __ATOMIC_RELAXED), __atomic_load_n(&p->time, __ATOMIC_RELAXED) };
 }
 
-/* Both words at once, if they are *was; else *was is what is there. X1: acquire and release, by the instruction;
- * relaxed would do. */
+/* Both words at once, if they are *was; else *was is what is there. Relaxed would do. */
 static inline int swap_common(struct common *p, struct common *was, struct common to)
 {
-#if defined(__x86_64__)
-	char done;
+	struct pair from = { (uint64_t)was->tokens, was->time };
+	int done = pair_swap(p, &from, (struct pair){ (uint64_t)to.tokens, to.time });
 
-	__asm__ volatile("lock cmpxchg16b %[p]\n\tsetz %[done]"
-	                 : [done] "=q"(done), [p] "+m"(*p), "+a"(was->tokens), "+d"(was->time)
-	                 : "b"(to.tokens), "c"(to.time)
-	                 : "cc", "memory");
+	*was = (struct common){ (int64_t)from.a, from.b };
 	return done;
-#elif defined(__aarch64__)
-	int64_t tokens;
-	uint64_t time;
-	uint32_t fail;
-
-	/* Tries again only when somebody else wrote to the line meanwhile. */
-	__asm__ volatile("1: ldaxp %[tokens], %[time], %[p]\n\t"
-	                 "cmp %[tokens], %[was_tokens]\n\t"
-	                 "ccmp %[time], %[was_time], #0, eq\n\t"
-	                 "mov %w[fail], #1\n\t"
-	                 "b.ne 2f\n\t"
-	                 "stlxp %w[fail], %[to_tokens], %[to_time], %[p]\n\t"
-	                 "cbnz %w[fail], 1b\n\t"
-	                 "2:"
-	                 : [tokens] "=&r"(tokens), [time] "=&r"(time), [fail] "=&r"(fail), [p] "+Q"(*p)
-	                 : [was_tokens] "r"(was->tokens), [was_time] "r"(was->time),
-	                   [to_tokens] "r"(to.tokens), [to_time] "r"(to.time)
-	                 : "cc", "memory");
-	if (fail)
-		*was = (struct common){ tokens, time };
-	return !fail;
-#else
-#error "no compare-and-swap of two words is written for this machine"
-#endif
 }
 
 static inline int64_t at_most(int64_t v, int64_t most)
