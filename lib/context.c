@@ -79,6 +79,8 @@ static void fill_opts(struct fc *fc, const struct fc_opts *o)
 	fc->recorder_slots = o->recorder_slots ? o->recorder_slots : RECORDER_SLOTS;
 	fc->owner = 1;
 	fc->tick_fd = fc->thread_fd = -1;
+	/* N9: nobody knows it yet. The first call asks for the first tick. */
+	atomic_store_explicit(&fc->idle, 1, FCI_RLX);
 	/* N4: a number. */
 	fc->serial = atomic_fetch_add_explicit(&serials, 1, FCI_RLX);
 }
@@ -418,6 +420,7 @@ static void fork_child_in(struct fc *fc)
 	atomic_store_explicit(&fc->draining, 0, FCI_RLX);
 	atomic_store_explicit(&fc->ticks, 0, FCI_RLX);
 	atomic_store_explicit(&fc->checks_unticked, 0, FCI_RLX);
+	atomic_store_explicit(&fc->idle, 1, FCI_RLX);
 	if (!fc->fork_locked)
 		/* N9: alone in the child: forked in a callback of the tick, which goes on here. */
 		atomic_store_explicit(&fc->ticking, atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX), FCI_RLX);
@@ -428,9 +431,11 @@ static void fork_child_in(struct fc *fc)
 		fci_drain_reset(f);
 		fci_chain_park_reset(f);
 		fci_states_forked(f);
+		fci_gate_set(f, FCI_GATE_ASLEEP, 0); /* nobody is inside, and the first call asks for a tick */
 		/* N9: alone in the child. */
 		atomic_store_explicit(&f->owner, fc->owner << 3, FCI_RLX);
 	}
+	fci_system_fork_child(fc);
 	fci_events_reset(fc);
 	fci_stuck_fork_child(fc);
 	fci_async_fork_child(fc);

@@ -79,6 +79,11 @@ struct fc_iface {
 	struct fci_async *_Atomic async; /* callbacks of waiters, one a node; NULL: never used. async.c */
 	uint64_t tick_at;               /* housekeeping: next look. Only the ticking thread */
 	uint64_t tick_activity, tick_gens, tick_refused, tick_last; /* only the ticking thread */
+	/* The window of latencies that refused callers are advised by: when it began, what the histogram was
+	 * then (low halves), and whether it is not the first. Only the ticking thread. */
+	uint64_t retry_at;
+	uint32_t retry_base[FC_HIST_BUCKETS];
+	int retry_known;
 	int steered;            /* the limit is a stage's; only the ticking thread */
 	char name[FC_NAME_MAX + 1];
 };
@@ -122,6 +127,7 @@ struct fc {
 	int thread_fd;              /* eventfd for the library's thread, -1 none */
 	uint32_t tick_cursor, tick_left; /* interface to look at next; so many are left of this pass */
 	int tick_all;               /* in this pass all are due that are awake */
+	int system_due;             /* 1: the bounds of the process are to be looked at. Only the ticking thread */
 	uint64_t tick_next;         /* when one of those seen in this pass is due again */
 	struct fci_health health;
 	int has_health;

@@ -170,22 +170,29 @@ int fc_totals(struct fc *fc, struct fc_totals *ret)
 	return fci_opts_export(ret, &t, sizeof(t), sizeof(t));
 }
 
+static uint64_t lines(uint64_t bytes)
+{
+	return (bytes + FCI_CACHELINE - 1) & ~(uint64_t)(FCI_CACHELINE - 1);
+}
+
+/* What make() of iface.c takes for a cap and no more. */
 uint64_t fc_iface_bytes(uint32_t cap, uint32_t ncpus, uint64_t *ret_touched)
 {
-	uint64_t groups = 1, slots, fixed = sizeof(struct fci_block) + fc_interceptor_cap.state_bytes;
+	uint64_t groups = 1, slots, places, fixed = sizeof(struct fci_block) + lines(fc_interceptor_cap.state_bytes);
 
 	cap = cap ? cap < FC_CAP_MAX ? cap : FC_CAP_MAX : 64;
 	ncpus = ncpus ? ncpus : 1;
 	while (groups < ncpus && groups * 2 <= cap && groups < FCI_GROUPS_MAX)
 		groups *= 2;
 	slots = (cap + 8 * groups - 1) / (8 * groups) * (8 * groups);
+	places = lines(slots * (sizeof(uint64_t) + sizeof(struct fci_record) + FCI_CELLS_MORE * sizeof(fci_a32)));
 	for (uint32_t p = 0; FCI_WRITEOFF_FIRST(p) < cap / 10; p++)
 		fixed += FCI_WRITEOFF_IN(p) * sizeof(struct fci_writeoff);
 	/* One CPU touches the block, its group, a line of words, a record and its row of counters. */
 	if (ret_touched)
 		*ret_touched = fixed + 3 * FCI_CACHELINE + sizeof(struct fci_counters) + sizeof(struct fc_iface);
-	return fixed + groups * sizeof(struct fci_group) + slots * (sizeof(uint64_t) + sizeof(struct fci_record)) +
-	       (uint64_t)(ncpus + 1) * sizeof(struct fci_counters) + sizeof(struct fc_iface);
+	return fixed + groups * sizeof(struct fci_group) + places + (uint64_t)(ncpus + 1) * sizeof(struct fci_counters) +
+	       sizeof(struct fc_iface);
 }
 
 /* ---- for interceptors -------------------------------------------------------------------------- */

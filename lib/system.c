@@ -17,18 +17,27 @@ struct seen {
 	uint64_t samples, latency_ns; /* of the histogram: their number and sum */
 };
 
-struct fci_system {
-	struct fc_system_opts opts;
-	uint64_t looked_ns; /* 0: never */
-	uint32_t calm;      /* periods since a bound was passed, or a class let in */
-	uint32_t max_ifaces;
-	struct seen seen[];
-};
-
 /* What is held against the bounds. */
 struct sums {
 	uint64_t in_flight, admitted;
 	uint64_t left, latency_ns; /* calls that left and have a known latency, and its sum */
+};
+
+/* A look, as far as it has come. */
+struct look {
+	uint32_t under_way;
+	uint32_t next;    /* interface */
+	uint64_t elapsed; /* since the look before it began; 0: rates are not known */
+	struct sums sums;
+};
+
+struct fci_system {
+	struct fc_system_opts opts;
+	uint64_t looked_ns; /* when the last look began; 0: never */
+	uint32_t calm;      /* periods since a bound was passed, or a class let in */
+	uint32_t max_ifaces;
+	struct look look;
+	struct seen seen[];
 };
 
 /* ---- the level --------------------------------------------------------------------------------- */
@@ -107,11 +116,26 @@ static int bounded(const struct fc_system_opts *o)
 	return o->cpu_permille || o->load_permille || o->in_flight || o->rate_per_s || o->avg_latency_ns;
 }
 
+/* The next look is as the first one: it finds what the counters are, and no rates. */
+static void begin_anew(struct fci_system *sys)
+{
+	sys->looked_ns = 0;
+	sys->look.under_way = 0;
+}
+
+/* Bounds of counters that nobody has looked at so far? */
+static int counts_more(const struct fc_system_opts *o, const struct fc_system_opts *old)
+{
+	return (o->rate_per_s && !old->rate_per_s) || (o->avg_latency_ns && !old->avg_latency_ns);
+}
+
 /* New bounds keep the level, as far as they can refuse at all; fc->setup is held. */
 static void adopt(struct fc *fc, const struct fc_system_opts *o)
 {
 	uint32_t level = level_now(fc), least = bounded(o) ? o->keep + 1 : CLASSES;
 
+	if (!bounded(o) || counts_more(o, &fc->system->opts))
+		begin_anew(fc->system);
 	fc->system->opts = *o;
 	if (level >= least)
 		return;
@@ -213,28 +237,42 @@ static void look_at(const struct fc_iface *f, const struct fc_system_opts *o, st
 	*seen = now;
 }
 
-/* Interfaces asleep have nobody inside and nothing new. */
-static void look_at_all(struct fc *fc, struct sums *sums)
+/* Interfaces asleep have nobody inside and nothing new; but the first look has to know their past.
+ * N4: what a call that just woke it does is seen at the next look. */
+static int to_be_looked_at(const struct fci_system *sys, const struct fc_iface *f)
+{
+	return sys->look.elapsed == 0 || !(atomic_load_explicit(&f->gate->word, FCI_RLX) & FCI_GATE_ASLEEP);
+}
+
+/* On with the look: one interface at least, so that it ends. 1: all have been looked at. What two looks
+ * differ in length by is how wrong a rate can be: less than a period, unless there is more to do than time. */
+static int look_on(struct fc *fc, uint64_t until)
 {
 	struct fci_system *sys = fc->system;
 	struct fc_iface *f;
 
 	if (!sys->opts.in_flight && !sys->opts.rate_per_s && !sys->opts.avg_latency_ns)
-		return;
-	for (uint32_t i = 0; i < sys->max_ifaces && (f = fc_iface_at(fc, i)) != NULL; i++)
-		/* N4: what a call that just woke it does is seen at the next look. */
-		if (!(atomic_load_explicit(&f->gate->word, FCI_RLX) & FCI_GATE_ASLEEP))
-			look_at(f, &sys->opts, &sys->seen[i], sums);
+		return 1;
+	while (sys->look.next < sys->max_ifaces && (f = fc_iface_at(fc, sys->look.next)) != NULL) {
+		struct seen *seen = &sys->seen[sys->look.next++];
+
+		if (!to_be_looked_at(sys, f))
+			continue;
+		look_at(f, &sys->opts, seen, &sys->look.sums);
+		if (fci_clock_os(CLOCK_MONOTONIC) >= until)
+			return 0;
+	}
+	return 1;
 }
 
-/* The first bound that is passed: enum fc_system_bound; 0: none. elapsed 0: rates are not known. */
-static int passed(struct fc *fc, uint64_t elapsed)
+/* The first bound that is passed: enum fc_system_bound; 0: none. */
+static int passed(struct fc *fc)
 {
 	const struct fc_system_opts *o = &fc->system->opts;
-	struct sums s = { 0 };
+	const struct sums s = fc->system->look.sums;
+	uint64_t elapsed = fc->system->look.elapsed;
 	FC_OPTS(fc_health, h, .valid = 0);
 
-	look_at_all(fc, &s);
 	if ((o->cpu_permille || o->load_permille) && fc_health_get(fc, &h) == 0 && h.age_ns <= fc->health.opts.max_age_ns) {
 		if (o->cpu_permille && (h.valid & FC_HEALTH_CPU) && h.cpu_permille > o->cpu_permille)
 			return FC_SYSTEM_CPU;
@@ -284,23 +322,57 @@ static uint64_t since(const struct fci_system *sys, uint64_t now)
 	return sys->looked_ns && now > sys->looked_ns ? now - sys->looked_ns : 0;
 }
 
-void fci_system_tick(struct fc *fc, uint64_t now)
+/* 0: it is too soon; after a rest health is sampled sooner. */
+static int begin_look(struct fci_system *sys, uint64_t now, uint64_t period)
 {
-	uint64_t period = fc->health.opts.period_ns, elapsed;
-	int bound;
+	uint64_t elapsed = since(sys, now);
+
+	if (elapsed != 0 && elapsed < period / 2)
+		return 0;
+	sys->look = (struct look){ .under_way = 1, .elapsed = elapsed };
+	sys->looked_ns = now;
+	return 1;
+}
+
+static void end_look(struct fc *fc, uint64_t period)
+{
+	uint64_t elapsed = fc->system->look.elapsed;
+	int bound = passed(fc);
+
+	fc->system->look.under_way = 0;
+	if (bound)
+		lower(fc, bound);
+	else
+		raise_level(fc, elapsed > period ? elapsed / period : 1);
+}
+
+/* fc->setup is held. 1: over. */
+static int look(struct fc *fc, uint64_t now, uint64_t until)
+{
+	uint64_t period = fc->health.opts.period_ns;
+	struct fci_system *sys = fc->system;
+
+	if (!sys || !bounded(&sys->opts) || (!sys->look.under_way && !begin_look(sys, now, period)))
+		return 1;
+	if (!look_on(fc, until))
+		return 0;
+	end_look(fc, period);
+	return 1;
+}
+
+uint64_t fci_system_tick(struct fc *fc, uint64_t now, uint64_t until)
+{
+	int over;
 
 	if (pthread_mutex_trylock(&fc->setup) != 0)
-		return;
-	if (fc->system && bounded(&fc->system->opts)) {
-		elapsed = since(fc->system, now);
-		if (elapsed == 0 || elapsed >= period / 2) { /* after a rest health is sampled sooner */
-			bound = passed(fc, elapsed);
-			fc->system->looked_ns = now;
-			if (bound)
-				lower(fc, bound);
-			else
-				raise_level(fc, elapsed > period ? elapsed / period : 1);
-		}
-	}
+		return now + FC_MS(1);
+	over = look(fc, now, until);
 	pthread_mutex_unlock(&fc->setup);
+	return over ? FC_NEVER_NS : now;
+}
+
+void fci_system_fork_child(struct fc *fc)
+{
+	if (fc->system)
+		begin_anew(fc->system);
 }

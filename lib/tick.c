@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "async.h"
@@ -28,6 +29,8 @@
 #define SAMPLES_PER_S  1000u
 #define RETRY_MIN_NS   FC_MS(1)
 #define RETRY_MAX_NS   FC_S(30)
+#define RETRY_WINDOW   FC_S(10)
+#define RETRY_SAMPLES  20u
 #define THREAD_STACK   (256u * 1024)
 
 /* ---- one at a time ----------------------------------------------------------------------------- */
@@ -77,19 +80,47 @@ static void relax_sampling(fci_a64 *threshold, uint64_t n, uint64_t ns)
 		atomic_store_explicit(threshold, want, FCI_RLX);
 }
 
-/* What refused callers are told: the median latency of calls so far. */
-static void update_retry(struct fc_iface *f)
+/* Latencies since the window began; how many. Low halves: they wrap, and only differences count. */
+static uint64_t latencies_of_window(const struct fc_iface *f, struct fc_hist *h)
+{
+	uint64_t n = 0;
+
+	(void)fc_iface_hist(f, h);
+	for (uint32_t i = 0; i < FC_HIST_BUCKETS; i++) {
+		h->count[i] = (uint32_t)h->count[i] - f->retry_base[i];
+		n += h->count[i];
+	}
+	return n;
+}
+
+/* A window is as long as it takes to have enough samples. A clock that was set back ends it, too. */
+static void roll_retry_window(struct fc_iface *f, const struct fc_hist *h, uint64_t now)
+{
+	if (f->retry_at && now - f->retry_at < RETRY_WINDOW)
+		return;
+	if (f->retry_at) {
+		for (uint32_t i = 0; i < FC_HIST_BUCKETS; i++)
+			f->retry_base[i] += (uint32_t)h->count[i];
+		f->retry_known = 1;
+	}
+	f->retry_at = now ? now : 1;
+}
+
+/* What refused callers are told: the median latency of the last calls; of a few only when there were no
+ * others. */
+static void update_retry(struct fc_iface *f, uint64_t now)
 {
 	struct fc_hist h;
-	uint64_t median;
+	uint64_t n = latencies_of_window(f, &h), median;
 
-	(void)fc_iface_hist(f, &h);
-	median = fc_hist_quantile_ns(&h, NULL, 500);
-	if (median == 0)
+	if (n == 0 || (n < RETRY_SAMPLES && f->retry_known))
 		return;
+	median = fc_hist_quantile_ns(&h, NULL, 500);
 	median = median < RETRY_MIN_NS ? RETRY_MIN_NS : median > RETRY_MAX_NS ? RETRY_MAX_NS : median;
 	/* N2: advice. */
 	atomic_store_explicit(&f->gate->retry_after_ns, median, FCI_RLX);
+	if (n >= RETRY_SAMPLES)
+		roll_retry_window(f, &h, now);
 }
 
 static uint64_t refused_all(const struct fc_iface *f)
@@ -154,13 +185,21 @@ static int fall_asleep(struct fc_iface *f, uint64_t activity)
 	return 0;
 }
 
+/* Good ones are those that have left by themselves and have not failed. A call that was purged or written
+ * off has not gone well: it is one of all, and fc_completed() leaves it out. */
+static void tick_history(struct fc_iface *f, uint64_t refused, uint64_t now)
+{
+	uint64_t failed = fci_counted(f, FCI_C_ERROR) + fci_counted(f, FCI_C_TIMEOUT);
+	/* N2: read before those that have left: the sum may be short for a moment, never too high. */
+	uint64_t abandoned = atomic_load_explicit(&f->block->rare.abandoned, FCI_RLX), left = fc_completed(f);
+
+	fci_history_tick(f, left > failed ? left - failed : 0, left + abandoned + refused, now);
+}
+
 static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 {
 	uint32_t inside = fci_inside_count(f, UINT32_MAX, NULL);
-	uint64_t gens = fci_generations(f), refused = refused_all(f), next, one;
-	/* N2: a call that was purged or written off has not gone well either. */
-	uint64_t abandoned = atomic_load_explicit(&f->block->rare.abandoned, FCI_RLX), left;
-	uint64_t last = f->tick_last, bad = fci_counted(f, FCI_C_ERROR) + fci_counted(f, FCI_C_TIMEOUT) + abandoned;
+	uint64_t gens = fci_generations(f), refused = refused_all(f), last = f->tick_last, next, one;
 	int wanted;
 
 	fci_max_u32(&f->block->rare.peak, inside);
@@ -180,10 +219,9 @@ static uint64_t tick_iface(struct fc_iface *f, uint64_t now)
 	f->tick_gens = gens;
 	f->tick_refused = refused;
 	f->tick_last = now;
-	update_retry(f);
+	update_retry(f, now);
 	watch_refusals(f, refused, now);
-	left = fc_completed(f);
-	fci_history_tick(f, left > bad ? left - bad : 0, left + refused, now);
+	tick_history(f, refused, now);
 	/* N3: see watch_refusals: an interface that refused lately is not asleep, nor one with an interceptor
 	 * that wants to run. */
 	if (inside == 0 && !wanted && !atomic_load_explicit(&f->block->rare.refusing_since, FCI_RLX) && fall_asleep(f, gens + refused))
@@ -212,7 +250,7 @@ static int tick_health(struct fc *fc, uint64_t now)
 		turned = 1;
 	} else if (!(old & FC_HEALTH_GOOD) && (word & FC_HEALTH_GOOD) && !(old & FC_HEALTH_UNKNOWN))
 		fci_note(fc, NULL, FC_EVENT_HEALTH_GOOD, word, 0);
-	fci_system_tick(fc, now);
+	fc->system_due = 1;
 	return !turned;
 }
 
@@ -283,9 +321,20 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+/* The bounds of the process, when they are due: when to go on. */
+static uint64_t tick_system(struct fc *fc, uint64_t now, uint64_t until)
+{
+	uint64_t next = fc->system_due ? fci_system_tick(fc, now, until) : FC_NEVER_NS;
+
+	fc->system_due = next != FC_NEVER_NS;
+	return next;
+}
+
 static uint64_t tick(struct fc *fc, uint64_t budget)
 {
-	uint64_t until = fci_clock_os(CLOCK_MONOTONIC) + budget, looks = budget / LOOK_NS + 1, now, next, ppm;
+	uint64_t until = fci_clock_os(CLOCK_MONOTONIC) + budget, now, next, ppm;
+	/* A look at the bounds that goes on has its part, so that it ends. */
+	uint64_t rest = fc->system_due ? budget / 4 : 0, looks = (budget - rest) / LOOK_NS + 1;
 
 	ppm = fci_clock_calibrate(&fc->clock);
 	if (ppm)
@@ -293,13 +342,14 @@ static uint64_t tick(struct fc *fc, uint64_t budget)
 	now = fci_clock_now(&fc->clock);
 	if (!fc->tick_left)
 		begin_pass(fc, 0);
-	next = tick_ifaces(fc, now, until, &looks);
+	next = tick_ifaces(fc, now, until - rest, &looks);
 	if (next != FC_NEVER_NS && !tick_health(fc, now)) { /* sampling rests while no calls come */
 		begin_pass(fc, 1);
-		next = tick_ifaces(fc, now, until, &looks);
+		next = tick_ifaces(fc, now, until - rest, &looks);
 	}
 	if (next != FC_NEVER_NS)
 		next = earlier(next, fc->health_at);
+	next = earlier(next, tick_system(fc, now, until));
 	next = earlier(next, fci_stuck_step(fc, now, until));
 	next = earlier(next, fci_async_next(fc));
 	if (pthread_mutex_trylock(&fc->setup) == 0) {
@@ -320,9 +370,9 @@ uint64_t fc_tick(struct fc *fc, uint64_t budget_ns)
 		return fci_clock_now(&fc->clock) + FC_MS(1);
 	if (fc->tick_fd >= 0 && !fc->thread_runs)
 		(void)!read(fc->tick_fd, &count, sizeof(count));
-	next = tick(fc, budget_ns ? budget_ns : BUDGET_NS);
-	/* N5: a statistic; says that somebody ticks. */
+	/* N5: a statistic; says that somebody ticks, from the first one's beginning. */
 	atomic_fetch_add_explicit(&fc->ticks, 1, FCI_RLX);
+	next = tick(fc, budget_ns ? budget_ns : BUDGET_NS);
 	fci_tick_unlock(fc);
 	return next;
 }
@@ -344,15 +394,16 @@ void fci_miss_tick(struct fc *fc)
 		        "no expansion undone and no health");
 }
 
+/* By its number: write() is a cancellation point, and enter and exit, which wake, are none. */
 void fci_wake(struct fc *fc)
 {
 	uint64_t one = 1;
 	int saved = errno;
 
 	if (fc->tick_fd >= 0)
-		(void)!write(fc->tick_fd, &one, sizeof(one));
+		(void)syscall(SYS_write, fc->tick_fd, &one, sizeof(one));
 	if (fc->thread_fd >= 0)
-		(void)!write(fc->thread_fd, &one, sizeof(one));
+		(void)syscall(SYS_write, fc->thread_fd, &one, sizeof(one));
 	errno = saved;
 }
 

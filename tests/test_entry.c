@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -2359,6 +2360,116 @@ static void enter_and_exit_make_no_system_call(void **state)
 }
 #endif
 
+/* Without what comes with a rule, and with nothing to spare for it elsewhere. */
+static void an_interface_takes_of_the_segment_what_is_published(void **state)
+{
+	static const uint32_t caps[] = { 1, 64, 1000, 20000, FC_CAP_MAX };
+	uint32_t cpus = (uint32_t)sysconf(_SC_NPROCESSORS_CONF);
+	/* Rows of counters are there for all interfaces, and the handle is the allocator's. */
+	uint64_t elsewhere = (cpus + 1) * sizeof(struct fci_counters) + sizeof(struct fc_iface);
+	char name[16];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
+		uint64_t before = totals(fc).bytes_used, published = fc_iface_bytes(caps[i], cpus, NULL);
+
+		snprintf(name, sizeof(name), "cap.%u", caps[i]);
+		(void)capped(fc, name, caps[i]);
+		assert_true(totals(fc).bytes_used - before <= published - elsewhere);
+		assert_true(totals(fc).bytes_used - before >= (published - elsewhere) * 9 / 10);
+	}
+}
+
+/* n calls that take ns each, and ticks as time goes by. */
+static void calls_of(struct fc_iface *f, unsigned n, uint64_t ns)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct fc_entry e = FC_ENTRY_INIT;
+
+		assert_int_equal(fc_enter(&e, f, NULL), 0);
+		fc_clock_advance(fc, ns);
+		fc_exit(&e);
+		fc_clock_advance(fc, FC_MS(10));
+		(void)fc_tick(fc, FC_S(1));
+	}
+}
+
+static uint64_t advice(struct fc_iface *f)
+{
+	struct fc_entry in = FC_ENTRY_INIT, out = FC_ENTRY_INIT;
+	uint64_t ns;
+
+	assert_int_equal(fc_enter(&in, f, NULL), 0);
+	assert_int_equal(fc_enter(&out, f, NULL), FC_REFUSED_CAP);
+	ns = decision(&out).retry_after_ns;
+	fc_exit(&in);
+	return ns;
+}
+
+static void refused_callers_are_advised_by_the_last_calls_and_not_by_all_there_were(void **state)
+{
+	struct fc_iface *f = capped(fc, "slows down", 1);
+
+	(void)state;
+	calls_of(f, 5000, FC_MS(4));
+	assert_in_range(advice(f), FC_MS(4), FC_MS(5));
+	calls_of(f, 60, FC_S(1));
+	assert_in_range(advice(f), FC_S(1), FC_MS(1250));
+	calls_of(f, 3000, FC_MS(4));
+	assert_in_range(advice(f), FC_MS(4), FC_MS(5));
+	/* A few calls after many say nothing. */
+	calls_of(f, 5, FC_S(1));
+	assert_in_range(advice(f), FC_MS(4), FC_MS(5));
+}
+
+static void the_first_calls_advise_though_they_are_few(void **state)
+{
+	struct fc_iface *f = capped(fc, "new", 1);
+
+	(void)state;
+	calls_of(f, 3, FC_S(2));
+	assert_in_range(advice(f), FC_S(2), FC_MS(2500));
+	/* And with a clock that goes back later ones do. */
+	calls_of(f, 40, FC_S(2));
+	fc_clock_set(fc, NOW);
+	calls_of(f, 100, FC_MS(4));
+	assert_in_range(advice(f), FC_MS(4), FC_MS(5));
+}
+
+static int asks_for_a_tick(void)
+{
+	struct pollfd p = { .fd = fc_tick_fd(fc), .events = POLLIN };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/* A loop that waits for the descriptor and nothing else begins with the first call, and in the child of a
+ * fork with the first there. */
+static void the_first_call_asks_for_the_first_tick(void **state)
+{
+	int status;
+	pid_t pid;
+
+	(void)state;
+	assert_false(asks_for_a_tick());
+	assert_int_equal(call(login, NULL), 0);
+	assert_true(asks_for_a_tick());
+	(void)fc_tick(fc, 0);
+	assert_false(asks_for_a_tick());
+	assert_int_equal(call(login, NULL), 0); /* it is awake */
+	assert_false(asks_for_a_tick());
+	pid = fork();
+	if (pid == 0) {
+		int early = asks_for_a_tick();
+
+		(void)call(login, NULL);
+		_exit(early | !asks_for_a_tick() << 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 #define T(name_) cmocka_unit_test_setup_teardown(name_, setup, teardown)
 
 int main(void)
@@ -2438,6 +2549,10 @@ int main(void)
 		T(only_a_virtual_clock_can_be_set),
 		T(there_is_one_default_context_at_a_time),
 		T(a_dry_run_of_a_cap_of_zero_refuses_nothing),
+		T(an_interface_takes_of_the_segment_what_is_published),
+		T(refused_callers_are_advised_by_the_last_calls_and_not_by_all_there_were),
+		T(the_first_calls_advise_though_they_are_few),
+		T(the_first_call_asks_for_the_first_tick),
 #if !SANITIZED
 		T(without_memory_the_default_context_lets_calls_pass_and_tries_again),
 		T(enter_and_exit_make_no_system_call),

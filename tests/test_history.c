@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "history.h"
+#include "support/guarded.h"
 #include "support/threads.h"
 
 #define CELL FC_S(30)
@@ -291,6 +292,44 @@ static void readers_see_cells_whole(void **state)
 	assert_int_equal(r.wrong, 0);
 }
 
+/* Ended by a longjmp: the call's thread enters from above it, and it is purged. */
+__attribute__((noinline)) static void enter_and_jump(struct fc_iface *f, jmp_buf *out)
+{
+	struct fc_entry e = FC_ENTRY_INIT;
+
+	(void)!fc_enter(&e, f, NULL);
+	__asm__ volatile("" ::"r"(&e) : "memory");
+	longjmp(*out, 1);
+}
+
+/* One in two calls is lost, one in four has failed: a quarter is good. */
+static void a_call_that_was_abandoned_was_one_that_did_not_go_well(void **state)
+{
+	static struct guarded g;
+	struct fc_stats s;
+
+	(void)state;
+	guarded_open(&g, &(struct fc_iface_opts){ .cap = 50 });
+	fc_tick(g.fc, FC_S(1));
+	for (int i = 0; i < 40; i++) {
+		struct fc_entry e = FC_ENTRY_INIT;
+		jmp_buf out;
+
+		if (!setjmp(out))
+			enter_and_jump(g.f, &out);
+		assert_int_equal(fc_enter(&e, g.f, NULL), 0);
+		if (i % 2)
+			fc_entry_mark(&e, FC_OUTCOME_ERROR);
+		fc_exit(&e);
+		guarded_pass(&g, FC_MS(300));
+		fc_tick(g.fc, FC_S(1));
+	}
+	s = guarded_stats(&g);
+	assert_true(s.admitted == 80 && s.abandoned == 40 && s.ok == 20 && s.error == 20);
+	assert_int_equal(s.availability_5min_ppm, 250000);
+	assert_int_equal(guarded_close(&g), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -308,6 +347,7 @@ int main(void)
 		cmocka_unit_test_setup(every_call_is_in_one_cell_of_each_ring, setup),
 		cmocka_unit_test_setup(great_numbers_do_not_overflow, setup),
 		cmocka_unit_test_setup(readers_see_cells_whole, setup),
+		cmocka_unit_test(a_call_that_was_abandoned_was_one_that_did_not_go_well),
 	};
 
 	return cmocka_run_group_tests_name("history", tests, NULL, NULL);

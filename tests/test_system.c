@@ -7,7 +7,10 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "support/alloc.h"
 #include "system.h"
@@ -437,12 +440,12 @@ static void a_sample_stands_for_all_calls_it_was_taken_from(void **state)
 		slow(lesser, FC_MS(20));
 	many(plain, 5);
 	fc_clock_advance(fc, PERIOD);
-	fci_system_tick(fc, fc_now_ns(fc));
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	assert_int_equal(level(), 7); /* 200 ms of 15 calls */
 	many(plain, 20);
 	slow(lesser, FC_MS(1)); /* not sampled: nothing is known of it */
 	fc_clock_advance(fc, PERIOD);
-	fci_system_tick(fc, fc_now_ns(fc));
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	assert_int_equal(level(), 7);
 }
 
@@ -468,13 +471,13 @@ static void ignored_calls_give_no_weight(void **state)
 	ignore(lesser, 20);
 	slow(plain, FC_MS(1));
 	fc_clock_advance(fc, PERIOD);
-	fci_system_tick(fc, fc_now_ns(fc));
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	assert_int_equal(level(), 8); /* 16 ms of 2 calls */
 	slow(lesser, FC_MS(30));
 	ignore(plain, 20);
 	slow(plain, FC_MS(1));
 	fc_clock_advance(fc, PERIOD);
-	fci_system_tick(fc, fc_now_ns(fc));
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	assert_int_equal(level(), 7); /* 31 ms of 2 calls */
 }
 
@@ -520,7 +523,7 @@ static void the_off_switch_is_not_disturbed(void **state)
 	fc_off_set(fc, 1);
 	given.cpu_permille = 900;
 	fc_clock_advance(fc, PERIOD);
-	fci_system_tick(fc, fc_now_ns(fc)); /* health was not sampled: nothing yet */
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX); /* health was not sampled: nothing yet */
 	assert_int_equal(fc_off_get(fc), 1);
 	fc_off_set(fc, 0);
 	periods(3);
@@ -568,7 +571,7 @@ static void looks_that_come_too_soon_move_nothing(void **state)
 	assert_int_equal(level(), 7);
 	for (int i = 0; i < 20; i++) {
 		fc_clock_advance(fc, FC_MS(1));
-		fci_system_tick(fc, fc_now_ns(fc));
+		(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	}
 	assert_int_equal(level(), 7);
 	for (int i = 0; i < 2; i++)
@@ -584,16 +587,16 @@ static void a_clock_that_goes_back_is_no_flood_and_holds_nothing_up(void **state
 	periods(2);
 	many(plain, 100);
 	fc_clock_set(fc, FC_S(10));
-	fci_system_tick(fc, fc_now_ns(fc));
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	assert_int_equal(level(), 8);
 	for (uint32_t want = 7; want > 4; want--) {
 		many(plain, 300);
 		fc_clock_advance(fc, PERIOD);
-		fci_system_tick(fc, fc_now_ns(fc));
+		(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 		assert_int_equal(level(), want);
 	}
 	fc_clock_set(fc, FC_S(1));
-	fci_system_tick(fc, fc_now_ns(fc));
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	assert_int_equal(level(), 5); /* one period's calm at most */
 }
 
@@ -608,11 +611,146 @@ static void set_up_under_way_delays_the_look(void **state)
 		assert_int_equal(fc_enter(&e[i], plain, NULL), 0);
 	pthread_mutex_lock(&fc->setup);
 	fc_clock_advance(fc, PERIOD);
-	fci_system_tick(fc, fc_now_ns(fc));
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	pthread_mutex_unlock(&fc->setup);
 	assert_int_equal(level(), 8);
-	fci_system_tick(fc, fc_now_ns(fc));
+	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	assert_int_equal(level(), 7);
+	for (int i = 0; i < 2; i++)
+		fc_exit(&e[i]);
+}
+
+/* Bounds that come later begin with what is then. */
+static void a_bound_that_is_added_brings_no_past(void **state)
+{
+	FC_OPTS(fc_system_opts, o, .in_flight = 1000);
+
+	(void)state;
+	bounds(&o);
+	many(plain, 5000);
+	periods(3);
+	o.rate_per_s = 100;
+	assert_int_equal(fc_system_set(fc, &o), 0);
+	periods(4);
+	assert_int_equal(level(), 8);
+	many(plain, 100);
+	periods(1);
+	assert_int_equal(level(), 7);
+}
+
+static void an_interface_that_slept_brings_no_past(void **state)
+{
+	FC_OPTS(fc_system_opts, o, .rate_per_s = 100);
+
+	(void)state;
+	many(lesser, 5000);
+	periods(20);
+	assert_true(atomic_load(&lesser->gate->word) & FCI_GATE_ASLEEP);
+	bounds(&o);
+	periods(4);
+	many(lesser, 1);
+	periods(2);
+	assert_int_equal(level(), 8);
+	many(lesser, 100);
+	periods(1);
+	assert_int_equal(level(), 7);
+}
+
+/* A look that has no time for more than one interface a tick: it ends, and others set up in between. */
+static void a_look_goes_on_from_tick_to_tick(void **state)
+{
+	FC_OPTS(fc_system_opts, o, .in_flight = 1);
+	struct fc_entry e[2] = { FC_ENTRY_INIT };
+	unsigned ticks = 1;
+
+	(void)state;
+	bounds(&o);
+	assert_int_equal(fc_enter(&e[0], plain, NULL), 0);
+	assert_int_equal(fc_enter(&e[1], lesser, NULL), 0);
+	fc_clock_advance(fc, PERIOD);
+	while (fci_system_tick(fc, fc_now_ns(fc), 0) != FC_NEVER_NS) {
+		assert_int_equal(pthread_mutex_trylock(&fc->setup), 0);
+		pthread_mutex_unlock(&fc->setup);
+		assert_int_equal(level(), 8);
+		ticks++;
+	}
+	assert_int_equal(ticks, 5); /* of four interfaces, and to see that there are no more */
+	assert_int_equal(level(), 7);
+	fc_exit(&e[0]);
+	fc_exit(&e[1]);
+}
+
+#define MANY 200u
+
+/* All of it by fc_tick(): with a short budget it takes more of them, and finds the same. */
+static void a_small_budget_delays_a_look_and_does_not_lose_it(void **state)
+{
+	FC_OPTS(fc_system_opts, o, .in_flight = MANY - 1);
+	static struct fc_entry e[MANY];
+	unsigned ticks = 0;
+	uint64_t next;
+
+	(void)state;
+	bounds(&o);
+	for (uint32_t i = 0; i < MANY; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "%u", i);
+		memset(&e[i], 0, sizeof(e[i]));
+		assert_int_equal(fc_enter(&e[i], make(name, 0, 0), NULL), 0);
+	}
+	fc_clock_advance(fc, 2 * PERIOD);
+	do {
+		next = fc_tick(fc, FC_US(20));
+		assert_true(++ticks < 100 * MANY);
+	} while (next <= fc_now_ns(fc));
+	assert_true(ticks > 1);
+	assert_int_equal(level(), 7);
+	assert_int_equal(told.a, FC_SYSTEM_IN_FLIGHT);
+	for (uint32_t i = 0; i < MANY; i++)
+		fc_exit(&e[i]);
+}
+
+static void bounds_taken_away_end_a_look(void **state)
+{
+	FC_OPTS(fc_system_opts, o, .in_flight = 1);
+	struct fc_entry e[2] = { FC_ENTRY_INIT };
+
+	(void)state;
+	bounds(&o);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(fc_enter(&e[i], plain, NULL), 0);
+	fc_clock_advance(fc, PERIOD);
+	assert_true(fci_system_tick(fc, fc_now_ns(fc), 0) != FC_NEVER_NS);
+	assert_int_equal(fc_system_set(fc, NULL), 0);
+	assert_true(fci_system_tick(fc, fc_now_ns(fc), 0) == FC_NEVER_NS);
+	assert_int_equal(level(), 8);
+	for (int i = 0; i < 2; i++)
+		fc_exit(&e[i]);
+}
+
+/* What the parent's look had found is not inside in the child. */
+static void the_child_of_a_fork_looks_from_the_beginning(void **state)
+{
+	FC_OPTS(fc_system_opts, o, .in_flight = 1);
+	struct fc_entry e[2] = { FC_ENTRY_INIT };
+	int status;
+	pid_t pid;
+
+	(void)state;
+	bounds(&o);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(fc_enter(&e[i], plain, NULL), 0);
+	fc_clock_advance(fc, PERIOD);
+	assert_true(fci_system_tick(fc, fc_now_ns(fc), 0) != FC_NEVER_NS);
+	pid = fork();
+	if (pid == 0) {
+		(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
+		_exit((int)level());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 8);
 	for (int i = 0; i < 2; i++)
 		fc_exit(&e[i]);
 }
@@ -646,6 +784,12 @@ int main(void)
 		T(looks_that_come_too_soon_move_nothing),
 		T(a_clock_that_goes_back_is_no_flood_and_holds_nothing_up),
 		T(set_up_under_way_delays_the_look),
+		T(a_bound_that_is_added_brings_no_past),
+		T(an_interface_that_slept_brings_no_past),
+		T(a_look_goes_on_from_tick_to_tick),
+		T(a_small_budget_delays_a_look_and_does_not_lose_it),
+		T(bounds_taken_away_end_a_look),
+		T(the_child_of_a_fork_looks_from_the_beginning),
 	};
 
 	return cmocka_run_group_tests_name("system", tests, NULL, NULL);

@@ -52,7 +52,9 @@ enum fc_latency_mode {
 	FC_LATENCY_SAMPLED = 1, /* default: every call while there are under about 1000/s, then about
 	                         * 1000 a second, chosen without regard to the caller */
 	FC_LATENCY_EXACT = 2,   /* every call, with an exact clock */
-	FC_LATENCY_OFF = 3,
+	FC_LATENCY_OFF = 3,     /* none: the histogram stays empty, so refused callers are told 10 ms, an
+	                         * expansion is judged by 1 s (of calls slower than 0.5 s that may undo good
+	                         * steps), and the process's bound of latency does not see these calls */
 	FC_LATENCY_FORCE_INT_ = INT32_MAX
 };
 

@@ -95,8 +95,17 @@ struct fc_totals {
 FC_OPTS_ASSERT(struct fc_totals, 64);
 FC_API int fc_totals(struct fc *fc, struct fc_totals *ret) FC_NOEXCEPT;
 
-/* Address space that one interface with this cap takes, and how much of it is touched by one
- * CPU's traffic; for planning. cap 0: without a cap. */
+/*
+ * Address space that one interface with this cap takes when it is made, and how much of it is touched by
+ * one CPU's traffic; for planning. cap 0: without a cap. What comes with a rule or when it is first needed
+ * comes on top, of the segment's space as well:
+ *     wait_max           16 KiB, once it is set
+ *     places             about 104 bytes each above the cap: when the limit is expanded (up to 3 * cap more),
+ *                        max_cap is above the cap, or more calls are inside than an interface without a cap
+ *                        had places for (64 at first); what is added is at least what there was
+ *     writeoff           64 bytes for each above cap / 10
+ *     rules of a chain   what their interceptors keep (state_bytes, or what their headers say)
+ */
 FC_API uint64_t fc_iface_bytes(uint32_t cap, uint32_t ncpus, uint64_t *ret_touched) FC_NOEXCEPT;
 
 /*
