@@ -7,6 +7,7 @@
 #include "iface.h"
 #include "limit.h"
 #include "rule.h"
+#include "ruled.h"
 
 #define LIVING_MAX 50000u /* chains of one interface that calls still use */
 
@@ -503,21 +504,18 @@ static void publish(struct fc_iface *f, struct fci_chain *c)
 	}
 }
 
-int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t n)
+int fci_chain_make(struct fc_iface *f, const struct fc_rule *rules, uint32_t n, struct fci_chain **ret)
 {
 	uint32_t idx[FC_CHAIN_MAX];
 	struct fci_chain *c;
 	int rc = 0;
 
-	if (!fci_iface_real(f) || (n && !rules))
-		return -EINVAL;
 	if (n > FC_CHAIN_MAX)
 		return refuse_rule(f, n, -E2BIG, "more than 12 rules");
 	for (uint32_t i = 0; i < n; i++)
 		if ((rc = check_rule(f, &rules[i], i)) < 0)
 			return rc;
 	sort_rules(rules, n, idx);
-	pthread_mutex_lock(&f->fc->setup);
 	c = allocate(f, rules, n);
 	if (!c)
 		rc = -ENOMEM;
@@ -528,7 +526,34 @@ int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t
 	if (c && rc < 0)
 		free_chain(f->fc, c);
 	else if (c)
+		*ret = c;
+	return rc;
+}
+
+void fci_chain_publish(struct fc_iface *f, struct fci_chain *c)
+{
+	publish(f, c);
+}
+
+void fci_chain_drop(struct fc_iface *f, struct fci_chain *c)
+{
+	free_chain(f->fc, c);
+}
+
+int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t n)
+{
+	struct fci_chain *c;
+	int rc;
+
+	if (!fci_iface_real(f) || (n && !rules))
+		return -EINVAL;
+	pthread_mutex_lock(&f->fc->setup);
+	rc = fci_chain_make(f, rules, n, &c);
+	if (rc == 0) {
 		publish(f, c);
+		f->by_hand |= FCI_HAND_CHAIN;
+		f->hand_until = FC_NEVER_NS;
+	}
 	fci_chain_reclaim(f->fc);
 	pthread_mutex_unlock(&f->fc->setup);
 	return rc;

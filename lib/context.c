@@ -20,6 +20,7 @@
 #include "system.h"
 #include "tick.h"
 #include "wait.h"
+#include "ruled.h"
 
 #define OPTS_V1_BYTES   offsetof(struct fc_opts, stuck_arg) + sizeof(void *)
 #define MAX_IFACES      1024u
@@ -173,6 +174,8 @@ static int make_parts(struct fc *fc, const struct fc_opts *o)
 	rc = rc < 0 ? rc : fci_stuck_create(fc);
 	rc = rc < 0 ? rc : fci_health_init(&fc->health, o->health);
 	fc->has_health = rc == 0;
+	if (rc == 0)
+		fci_health_get_opts(&fc->health, &fc->health_made);
 	make_fds(fc);
 	return rc;
 }
@@ -202,6 +205,7 @@ static void free_parts(struct fc *fc)
 	/* N5: nobody else is there any more. */
 	uint32_t n = atomic_load_explicit(&fc->n_ifaces, FCI_RLX);
 
+	fci_rules_free(fc);
 	fci_system_free(fc);
 	fci_stuck_destroy(fc);
 	fci_chain_free_retired(fc);
@@ -231,6 +235,7 @@ static void end_context(struct fc *fc)
 	struct fc_alloc alloc = fc->alloc;
 
 	fc_stop(fc);
+	fci_rules_stop(fc);
 	if (fc->events && fc->stuck) {
 		fci_events_tell(fc, fci_clock_now(&fc->clock));
 		(void)fci_leaks_report(fc, -1, 1);
@@ -238,6 +243,7 @@ static void end_context(struct fc *fc)
 	unlink_context(fc);
 	free_parts(fc);
 	pthread_mutex_destroy(&fc->setup);
+	pthread_mutex_destroy(&fc->rules_mutex);
 	pthread_mutex_destroy(&fc->thread_mutex);
 	fc->magic = 0;
 	fci_free(&(struct fc){ .alloc = alloc }, fc, sizeof(*fc));
@@ -264,6 +270,7 @@ int fc_create(struct fc **ret, const struct fc_opts *opts)
 	fc->alloc = alloc;
 	fill_opts(fc, &o);
 	pthread_mutex_init(&fc->setup, NULL);
+	pthread_mutex_init(&fc->rules_mutex, NULL);
 	pthread_mutex_init(&fc->thread_mutex, NULL);
 	(void)fci_thread_self();
 	rc = make_parts(fc, &o);
@@ -385,6 +392,7 @@ void fci_context_fork_prepare(void)
 	pthread_mutex_lock(&default_mutex);
 	pthread_mutex_lock(&list_mutex);
 	for (struct fc *fc = list; fc; fc = fc->next) {
+		pthread_mutex_lock(&fc->rules_mutex);
 		pthread_mutex_lock(&fc->thread_mutex);
 		fc->fork_locked = fci_tick_lock(fc);
 		pthread_mutex_lock(&fc->setup);
@@ -398,6 +406,7 @@ static void fork_unlock(void)
 		if (fc->fork_locked)
 			fci_tick_unlock(fc);
 		pthread_mutex_unlock(&fc->thread_mutex);
+		pthread_mutex_unlock(&fc->rules_mutex);
 	}
 	pthread_mutex_unlock(&list_mutex);
 	pthread_mutex_unlock(&default_mutex);
@@ -439,6 +448,7 @@ static void fork_child_in(struct fc *fc)
 	fci_events_reset(fc);
 	fci_stuck_fork_child(fc);
 	fci_async_fork_child(fc);
+	fci_rules_fork_child(fc);
 	close_fds(fc); /* the parent's would wake the parent */
 	make_fds(fc);
 }

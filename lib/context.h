@@ -38,6 +38,8 @@ struct fci_stuck;
 struct fci_events;
 struct fci_system;
 struct fci_async;
+struct fci_ruled;
+struct fci_rules;
 
 /* A handle. The first two lines are all that a plain call reads; read-mostly. */
 struct fc_iface {
@@ -85,6 +87,9 @@ struct fc_iface {
 	uint32_t retry_base[FC_HIST_BUCKETS];
 	int retry_known;
 	int steered;            /* the limit is a stage's; only the ticking thread */
+	struct fci_ruled *ruled;        /* what rules gave it; NULL: nothing yet. fc->setup; rules.h */
+	uint32_t by_hand;               /* FCI_HAND_*: what rules leave alone. fc->setup; ruled.h */
+	uint64_t hand_until;            /* FC_NEVER_NS: until it is released. fc->setup */
 	char name[FC_NAME_MAX + 1];
 };
 _Static_assert(offsetof(struct fc_iface, exact) == FCI_CACHELINE && offsetof(struct fc_iface, fc) == 2 * FCI_CACHELINE,
@@ -131,11 +136,17 @@ struct fc {
 	uint64_t tick_next;         /* when one of those seen in this pass is due again */
 	struct fci_health health;
 	int has_health;
+	struct fc_health_opts health_made; /* as the context was made with */
 	fci_a32 checks_unticked;    /* checks of refused callers since nobody ever ticked */
 	uint64_t health_at;
 	struct fci_stuck *stuck;    /* reports under way; stuck.c */
 	struct fci_events *events;  /* what was told last; events.c */
 	struct fci_chain *retired;  /* replaced chains; chain.c */
+
+	pthread_mutex_t rules_mutex; /* of putting rules in force; before the tick lock and setup */
+	struct fci_rules *_Atomic rules; /* NULL: never used. R1 -> A1 in rules.c */
+	uint32_t by_hand;           /* FCI_HAND_SYSTEM, _HEALTH. fc->setup */
+	uint64_t hand_until;        /* fc->setup */
 
 	pthread_mutex_t thread_mutex; /* of starting and stopping the thread */
 	pthread_t thread;

@@ -4,6 +4,7 @@
 
 #include "entry.h"
 #include "limit.h"
+#include "ruled.h"
 #include "tick.h"
 #include "wait.h"
 
@@ -74,6 +75,29 @@ int fc_health_set_source(struct fc *fc, fc_health_fn fn, void *arg)
 	if (locked)
 		fci_tick_unlock(fc);
 	return 0;
+}
+
+int fci_health_change(struct fc *fc, const struct fc_health_opts *opts, uint32_t hand)
+{
+	int locked, rc;
+
+	locked = fci_tick_lock(fc);
+	rc = fci_health_set_opts(&fc->health, opts ? opts : &fc->health_made);
+	fc->health_at = 0;
+	if (locked)
+		fci_tick_unlock(fc);
+	if (rc < 0 || !hand)
+		return rc;
+	pthread_mutex_lock(&fc->setup);
+	fc->by_hand |= hand;
+	fc->hand_until = FC_NEVER_NS;
+	pthread_mutex_unlock(&fc->setup);
+	return rc;
+}
+
+int fc_health_set(struct fc *fc, const struct fc_health_opts *opts)
+{
+	return fci_fc_ok(fc) && fc->has_health ? fci_health_change(fc, opts, FCI_HAND_HEALTH) : -EINVAL;
 }
 
 uint32_t fc_health_word(const struct fc_iface *f)

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "fallback.h"
 #include "iface.h"
+#include "ruled.h"
 
 /* A function with its argument: never changed once it is in the list, so that readers need no lock. */
 struct answer {
@@ -82,19 +83,35 @@ int fc_iface_fallback(struct fc_iface *f, fc_fallback_fn fn, void *arg)
 	return rc;
 }
 
+int fci_fallback_room(struct fc_iface *f)
+{
+	return made(f) ? 0 : -ENOMEM;
+}
+
+void fci_fallback_settle(struct fc_iface *f, uint64_t reasons)
+{
+	struct fci_fallback *b = made(f);
+
+	if (b)
+		/* N1: as declared. */
+		atomic_store_explicit(&b->reasons, reasons, FCI_RLX);
+}
+
 int fc_iface_fallback_on(struct fc_iface *f, uint64_t reasons)
 {
-	struct fci_fallback *b;
+	int rc;
 
 	if (!fci_iface_real(f))
 		return -EINVAL;
 	pthread_mutex_lock(&f->fc->setup);
-	b = made(f);
-	if (b)
-		/* N1: as declared. */
-		atomic_store_explicit(&b->reasons, reasons, FCI_RLX);
+	rc = fci_fallback_room(f);
+	if (rc == 0) {
+		fci_fallback_settle(f, reasons);
+		f->by_hand |= FCI_HAND_FALLBACK;
+		f->hand_until = FC_NEVER_NS;
+	}
 	pthread_mutex_unlock(&f->fc->setup);
-	return b ? 0 : -ENOMEM;
+	return rc;
 }
 
 int (fc_fallback)(const struct fc_entry *e, void *call, int *ret)

@@ -10,6 +10,7 @@
 #include "fallback.h"
 #include "iface.h"
 #include "rule.h"
+#include "ruled.h"
 #include "limit.h"
 #include "wait.h"
 
@@ -334,18 +335,26 @@ static int keeps_limit(const struct fc_iface *f, const struct fc_iface_opts *o, 
 	return o->cap < FC_CAP_REFUSE_ALL && o->cap == old && limit >= o->cap && limit <= o->cap * o->expand;
 }
 
+/* Room for these numbers, with the defaults filled in. 0, or -ENOSPC and nothing has changed. */
+static int make_room(struct fc_iface *f, const struct fc_iface_opts *o)
+{
+	uint32_t cap = o->cap >= FC_CAP_REFUSE_ALL ? 0 : o->cap;
+	int rc = make_tables(f, o);
+
+	if (rc == 0 && cap > fci_slots(f))
+		rc = fci_extents_grow(f, cap);
+	return rc < 0 ? full(f->fc, f->name, rc) : 0;
+}
+
 /* New numbers for a known interface; extra: FCI_CONFIG_*. fc->setup is held. */
 static int change(struct fc_iface *f, const struct fc_iface_opts *o, uint32_t extra)
 {
-	uint32_t cap = o->cap >= FC_CAP_REFUSE_ALL ? 0 : o->cap, old = fci_iface_cap(f);
+	uint32_t old = fci_iface_cap(f);
 	uint64_t flags = gate_flags(o);
-	int rc;
+	int rc = make_room(f, o);
 
-	rc = make_tables(f, o);
-	if (rc == 0 && cap > fci_slots(f))
-		rc = fci_extents_grow(f, cap);
 	if (rc < 0)
-		return full(f->fc, f->name, rc);
+		return rc;
 	store_config(f, o, extra);
 	/* N3: fc->setup is held: nobody else changes these flags. A dry run may leave calls over the limit:
 	 * whoever counts none of them clears DRAIN. */
@@ -361,11 +370,34 @@ static int change(struct fc_iface *f, const struct fc_iface_opts *o, uint32_t ex
 	return 0;
 }
 
+/* It is by hand now what it is, until that is released. fc->setup is held. */
+static void by_hand(struct fc_iface *f, uint32_t what)
+{
+	f->by_hand |= what;
+	f->hand_until = FC_NEVER_NS;
+}
+
+int fci_iface_room(struct fc_iface *f, const struct fc_iface_opts *opts)
+{
+	struct fc_iface_opts o = *opts;
+
+	fill_opts(f->fc, &o);
+	return make_room(f, &o);
+}
+
+void fci_iface_settle(struct fc_iface *f, const struct fc_iface_opts *opts, int ruled)
+{
+	struct fc_iface_opts o = *opts;
+
+	fill_opts(f->fc, &o);
+	(void)change(f, &o, ruled ? 0 : FCI_CONFIG_UNRULED);
+}
+
 int fc_iface_set(struct fc *fc, const char *name, const struct fc_iface_opts *opts, struct fc_iface **ret)
 {
 	struct fc_iface_opts o;
 	struct fc_iface *f = NULL;
-	int rc;
+	int rc, is_new;
 
 	if (!fci_fc_ok(fc) || !fc->seg)
 		return -EINVAL;
@@ -384,7 +416,12 @@ int fc_iface_set(struct fc *fc, const char *name, const struct fc_iface_opts *op
 	fill_opts(fc, &o);
 	pthread_mutex_lock(&fc->setup);
 	f = fci_names_find(fc, name);
+	is_new = !f;
 	rc = f ? change(f, &o, 0) : make(fc, name, &o, 0, &f);
+	if (rc == 0)
+		by_hand(f, FCI_HAND_OPTS);
+	if (rc == 0 && is_new)
+		fci_ruled_made(f);
 	pthread_mutex_unlock(&fc->setup);
 	if (rc == 0 && ret)
 		*ret = f;
@@ -415,10 +452,16 @@ struct fc_iface *fc_iface_get(struct fc *fc, const char *name)
 	f = fci_names_find(fc, name);
 	if (fci_likely(f != NULL))
 		return f;
-	fill_opts(fc, &o);
 	pthread_mutex_lock(&fc->setup);
 	f = fci_names_find(fc, name);
-	rc = f ? 0 : make(fc, name, &o, FCI_CONFIG_UNRULED, &f);
+	if (!f) {
+		uint32_t unruled = fci_ruled_opts(fc, name, &o);
+
+		fill_opts(fc, &o);
+		rc = make(fc, name, &o, unruled, &f);
+		if (rc == 0)
+			fci_ruled_made(f);
+	}
 	pthread_mutex_unlock(&fc->setup);
 	return rc == 0 ? f : pass_through(fc, name, rc);
 }
@@ -505,6 +548,8 @@ static int set_again(struct fc_iface *f, uint32_t cap, int change_cap, uint32_t 
 	}
 	if (rc == 0) /* a switch makes no rule of an interface that has none; a cap does */
 		rc = change(f, &o, change_cap ? 0 : atomic_load_explicit(&f->block->config.flags, FCI_RLX) & FCI_CONFIG_UNRULED);
+	if (rc == 0)
+		by_hand(f, FCI_HAND_OPTS);
 	pthread_mutex_unlock(&f->fc->setup);
 	return rc;
 }
@@ -581,5 +626,6 @@ void fci_iface_free(struct fc *fc, struct fc_iface *f)
 	fci_async_free(f);
 	fci_fallback_free(fc, f);
 	fci_states_free(fc, f);
+	fci_ruled_free(f);
 	fci_free(fc, f, sizeof(*f));
 }

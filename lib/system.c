@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "events.h"
+#include "ruled.h"
 #include "system.h"
 
 #define OPTS_V1_BYTES sizeof(struct fc_system_opts)
@@ -144,7 +145,7 @@ static void adopt(struct fc *fc, const struct fc_system_opts *o)
 		fci_note(fc, NULL, FC_EVENT_SYSTEM_OFF, 0, 0);
 }
 
-int fc_system_set(struct fc *fc, const struct fc_system_opts *opts)
+int fci_system_set(struct fc *fc, const struct fc_system_opts *opts, uint32_t hand)
 {
 	struct fc_system_opts o;
 	int rc;
@@ -164,8 +165,17 @@ int fc_system_set(struct fc *fc, const struct fc_system_opts *opts)
 	}
 	if (fc->system)
 		adopt(fc, &o);
+	if (rc == 0 && hand) {
+		fc->by_hand |= hand;
+		fc->hand_until = FC_NEVER_NS;
+	}
 	pthread_mutex_unlock(&fc->setup);
 	return rc;
+}
+
+int fc_system_set(struct fc *fc, const struct fc_system_opts *opts)
+{
+	return fci_system_set(fc, opts, FCI_HAND_SYSTEM);
 }
 
 void fci_system_free(struct fc *fc)

@@ -16,6 +16,7 @@
 #include "history.h"
 #include "inflight.h"
 #include "limit.h"
+#include "ruled.h"
 #include "stuck.h"
 #include "system.h"
 #include "tick.h"
@@ -352,6 +353,7 @@ static uint64_t tick(struct fc *fc, uint64_t budget)
 	next = earlier(next, tick_system(fc, now, until));
 	next = earlier(next, fci_stuck_step(fc, now, until));
 	next = earlier(next, fci_async_next(fc));
+	next = earlier(next, fci_rules_tick(fc, now));
 	if (pthread_mutex_trylock(&fc->setup) == 0) {
 		fci_chain_reclaim(fc);
 		pthread_mutex_unlock(&fc->setup);

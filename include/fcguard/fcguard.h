@@ -33,6 +33,7 @@
 #include <fcguard/keyed.h>
 #include <fcguard/priority.h>
 #include <fcguard/rate.h>
+#include <fcguard/rules.h>
 #include <fcguard/stats.h>
 #include <fcguard/system.h>
 #include <fcguard/time.h>

@@ -198,6 +198,13 @@ FC_API FC_MUST_CHECK int fc_health_get(struct fc *fc, struct fc_health *ret) FC_
 FC_API FC_MUST_CHECK int fc_health_set_source(struct fc *fc, fc_health_fn fn,
                                               void *arg) FC_NOEXCEPT;
 
+/*
+ * Other thresholds and times from the next sample on; NULL: those the context was made with. What was bad by
+ * the old ones is judged anew. Waits for the end of a tick that is running. Returns 0; -EINVAL (a field out
+ * of range, size); -E2BIG.
+ */
+FC_API int fc_health_set(struct fc *fc, const struct fc_health_opts *opts) FC_NOEXCEPT;
+
 /* Text for one bit of .state (0: "good"), static; for several, that of the lowest bad one. */
 FC_API const char *fc_health_reason_text(uint32_t reason) FC_NOEXCEPT;
 
