@@ -41,7 +41,8 @@
  * "default" in every other field; fields are only ever appended. A library that is older than the
  * caller refuses with -E2BIG when a field it does not know is set, and never ignores it.
  *
- *     FC_OPTS(fc_iface_opts, o, .cap = 64);          C11, C++20
+ *     FC_OPTS(fc_iface_opts, o, .cap = 64);          C11; C++20 (g++ -Wextra wants
+ *                                                    -Wno-missing-field-initializers)
  *     struct fc_iface_opts o; fc_opts_init(&o);      anywhere
  */
 #define FC_OPTS(type_, name_, ...) struct type_ name_ = { .size = sizeof(struct type_), __VA_ARGS__ }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fcguard/interceptor.h - write your own stage of the chain. interceptors/ uses only this.
+ * fcguard/interceptor.h - write your own stage of the chain. interceptors/ uses only this;
+ * docs/interceptors.md shows one.
  *
  * A call passes the chain of its interface like this; times are arguments, nobody reads a clock:
  *
