@@ -6,6 +6,9 @@
  *           fc_enter() > 0: refused; the entry holds the decision and needs no exit (one is
  *           harmless). An entry lives on the caller's stack or in the caller's request, and must
  *           not be copied while active: move it with fc_entry_take().
+ *           One in a request on the heap, whose call goes on after the function that entered has
+ *           returned: fc_entry_take(&r->e, &r->e) behind fc_enter(). Else it is the thread's, and is
+ *           given back when the thread ends.
  *
  * Threads.  Together on ONE entry (X = the caller must exclude, - = free):
  *
