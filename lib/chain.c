@@ -65,15 +65,17 @@ struct fci_chain *fci_chain_of(struct fc_iface *f, uint32_t version)
 	return c;
 }
 
-/* A stage says no: note why. 0 when it is a dry run, and the call goes on. */
-static int refused_by(struct fci_way *w, const struct fci_stage *s, const struct fc_call *c, int rc)
+static int is_dry(const struct fci_way *w, const struct fci_stage *s)
 {
-	if (s->flags & FC_RULE_DRY_RUN) {
-		uint32_t bit = 1u << (s - w->chain->stage);
+	return (s->flags & FC_RULE_DRY_RUN) || (w->gate & FCI_GATE_DRY_RUN);
+}
 
-		if (!(w->would_refuse & bit)) /* else its check has said so already */
-			fci_count(w->f, FCI_C_WOULD_REFUSE, 1);
-		w->would_refuse |= bit;
+/* A stage says no: note why. 0 when it is a dry run, and the call goes on. */
+static int refused_by(struct fci_way *w, const struct fci_stage *s, struct fc_call *c, int rc)
+{
+	if (is_dry(w, s)) {
+		fci_would_refuse(w);
+		c->observed = c->limit = c->retry_after_ns = 0; /* the next one's to say */
 		return 0;
 	}
 	if (rc < 0)
@@ -147,8 +149,8 @@ int fci_chain_pre(struct fci_way *w)
 			return rc;
 		}
 		if (fci_unlikely(c->delay_ns)) {
-			if (c->delay_ns > w->delay && !(s->flags & FC_RULE_DRY_RUN))
-				w->delay = c->delay_ns;
+			if (c->delay_ns > w->delay && !is_dry(w, s))
+				w->delay = c->delay_ns < c->max_delay_ns ? c->delay_ns : c->max_delay_ns;
 			c->delay_ns = 0;
 		}
 	}

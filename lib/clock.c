@@ -162,10 +162,17 @@ uint64_t fc_now_ns(struct fc *fc)
 
 int fc_clock_set(struct fc *fc, uint64_t now_ns)
 {
+	struct fc_iface *f;
+
 	if (!fci_fc_ok(fc) || fc->clock.kind != FC_CLOCK_VIRTUAL)
 		return -EINVAL;
-	/* N2: says nothing about other memory. */
-	atomic_store_explicit(&fc->clock.virtual_ns, now_ns, FCI_RLX);
+	/* N2: says nothing about other memory. A look at the clock that was set is of no use any more. */
+	atomic_store_explicit(&fc->head->ticked_ns, now_ns, FCI_RLX);
+	if (atomic_exchange_explicit(&fc->clock.virtual_ns, now_ns, FCI_RLX) <= now_ns)
+		return 0;
+	/* N2: it went back: the next check would be far off. */
+	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++)
+		atomic_store_explicit(&f->gate->next_check, 0, FCI_RLX);
 	return 0;
 }
 

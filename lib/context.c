@@ -164,6 +164,8 @@ static int make_parts(struct fc *fc, const struct fc_opts *o)
 	if (rc < 0)
 		return rc;
 	fci_clock_init(&fc->clock, o->clock);
+	/* N5: as above. */
+	atomic_store_explicit(&fc->head->ticked_ns, fci_clock_now(&fc->clock), FCI_RLX);
 	fc->ifaces = fci_alloc(fc, ifaces_bytes(fc));
 	fc->pass = fci_alloc(fc, sizeof(*fc->pass));
 	if (!fc->ifaces || !fc->pass)

@@ -16,8 +16,8 @@
 
 #define CTX_V1_BYTES  sizeof(struct fc_ctx)
 #define PRIORITY_MAX  7u
-#define TOO_HEAVY (-1) /* beside enum fci_claimed */
 #define STUCK_MS_MAX  UINT32_MAX
+#define NOW_SLACK     FC_S(1)
 
 /* ---- refusing ---------------------------------------------------------------------------------- */
 
@@ -129,6 +129,24 @@ static int import_ctx(struct fci_way *w, const struct fc_ctx *ctx)
 	return 0;
 }
 
+/* What a caller says the time is holds when it is near housekeeping's last look at the clock, else when it is
+ * near the clock: a call of yesterday would be stuck, and written off, as soon as it is inside. */
+static int is_near(uint64_t a, uint64_t b)
+{
+	return a - b + NOW_SLACK <= 2 * NOW_SLACK;
+}
+
+static uint64_t believed(const struct fc_iface *f, uint64_t said)
+{
+	uint64_t now;
+
+	/* N10: any look that is not long ago will do. */
+	if (fci_likely(is_near(said, atomic_load_explicit(&f->fc->head->ticked_ns, FCI_RLX))))
+		return said;
+	now = fci_now(f);
+	return is_near(said, now) ? said : now;
+}
+
 /* ---- what stands before the queue -------------------------------------------------------------- */
 
 /* A test wants this call to end so. 0: it does not. */
@@ -157,6 +175,15 @@ static int pass_through(struct fci_way *w)
 	return fci_refuse(w->e, w->f, FC_REFUSED_FAULT, "on_fault", 0, 0, 0, 0);
 }
 
+/* Would this call be refused, but for a dry run of the interface? It is counted once. */
+static int refuses(struct fci_way *w)
+{
+	if (!(w->gate & FCI_GATE_DRY_RUN))
+		return 1;
+	fci_would_refuse(w);
+	return 0;
+}
+
 /* Switches that end a call before anything is taken. 1: go on. */
 static int switched(struct fci_way *w, int *ret)
 {
@@ -181,12 +208,12 @@ static int switched(struct fci_way *w, int *ret)
 		*ret = fci_refuse(w->e, f, FC_REFUSED_DRAINING, "drain", 0, 0, 0, w->now);
 		return 0;
 	}
-	if ((control & FCI_CONTROL_SYSTEM) && fci_system_refuses(f, w->ctx, control)) {
+	if ((control & FCI_CONTROL_SYSTEM) && fci_system_refuses(f, w->ctx, control) && refuses(w)) {
 		*ret = fci_refuse(w->e, f, FC_REFUSED_SYSTEM, "system", FCI_CONTROL_LEVEL(control),
 		                  FCI_CONTROL_LEVEL(control), FC_S(1), w->now);
 		return 0;
 	}
-	if (w->ctx->deadline_ns && w->now >= w->ctx->deadline_ns) {
+	if (w->ctx->deadline_ns && w->now >= w->ctx->deadline_ns && refuses(w)) {
 		*ret = fci_refuse(w->e, f, FC_REFUSED_DEADLINE, "deadline", w->now, w->ctx->deadline_ns, 0, w->now);
 		return 0;
 	}
@@ -208,7 +235,7 @@ static int claim_once(struct fci_way *w, int any_rank)
 		fci_iface_wake(f);
 		w->gate &= ~FCI_GATE_ASLEEP;
 	}
-	if (any_rank && (w->gate & FCI_GATE_DRY_RUN))
+	if (any_rank && (w->gate & FCI_GATE_DRY_RUN)) /* of weight 1 */
 		rc = fci_find(f, fci_cpu_hint(w->self) & f->group_mask, w->gate, 1, &w->claim);
 	else
 		rc = fci_claim_counted(f, w->gate, &w->claim);
@@ -233,10 +260,15 @@ static int claim(struct fci_way *w, int any_rank)
 	return rc;
 }
 
-/* Dry run: a place over the limit, so that the call is tracked; more of them when none is left. */
+/* Dry run: a place over the limit, so that the call is tracked; more of them when none is left. A heavy call
+ * passes untracked: of those over the limit there would be no end of places. */
 static int claim_over(struct fci_way *w)
 {
-	int rc = claim(w, 1);
+	int rc;
+
+	if (w->ctx->weight > 1)
+		return FCI_FULL;
+	rc = claim(w, 1);
 
 	if (rc == FCI_FULL && fci_slots(w->f) < FCI_OBSERVED_MAX && fci_extents_grow(w->f, fci_slots(w->f) * 2) == 0)
 		rc = claim(w, 1);
@@ -275,13 +307,13 @@ static int claim_harder(struct fci_way *w)
 
 	if ((w->gate & FCI_GATE_UNRULED) && fci_iface_grow(f) == 0)
 		return claim(w, 0);
+	if (w->ctx->now_ns) /* good enough to be let in by, but not to judge others by, nor to wait from */
+		w->now = fci_now(f);
 	stand_here(w);
 	if (fci_check(f, w->now) && claim(w, 0) == FCI_GOT)
 		return FCI_GOT;
-	if (w->gate & FCI_GATE_DRY_RUN) {
-		fci_count(f, FCI_C_WOULD_REFUSE, 1);
+	if (!refuses(w))
 		return claim_over(w);
-	}
 	if ((w->gate & FCI_GATE_WAITS) && w->ctx->weight == 1)
 		return w->async ? FC_PENDING : wait_outside(w);
 	return FCI_FULL;
@@ -405,6 +437,16 @@ FCI_INLINE int claim_plain(struct fci_way *w)
 	return fci_claim_hot(w->f, fci_cpu_hint(w->self), w->gate, &w->claim);
 }
 
+/* Heavier than any call may be. Nobody could hold so many places: a dry run lets it pass untracked. */
+static FCI_NOINLINE int too_heavy(struct fci_way *w)
+{
+	uint32_t most = fci_iface_max_weight(w->f);
+
+	if (refuses(w))
+		return fci_refuse(w->e, w->f, FC_REFUSED_WEIGHT, "cap", w->ctx->weight, most, 0, w->now);
+	return admit_untracked(w->e, w->f);
+}
+
 /* From the checks to the call; inside a section when there is a chain. */
 FCI_INLINE int enter_chain(struct fci_way *w)
 {
@@ -414,15 +456,11 @@ FCI_INLINE int enter_chain(struct fci_way *w)
 		return rc;
 	if (fci_likely(claim_plain(w) == FCI_GOT))
 		return fci_admit(w);
-	rc = w->ctx->weight > 1 && w->ctx->weight > fci_iface_max_weight(w->f) ? TOO_HEAVY : claim(w, 0);
+	if (w->ctx->weight > 1 && w->ctx->weight > fci_iface_max_weight(w->f))
+		return too_heavy(w);
+	rc = claim(w, 0);
 	if (rc == FCI_FULL)
 		rc = claim_harder(w);
-	if (rc == TOO_HEAVY) {
-		if (!(w->gate & FCI_GATE_DRY_RUN))
-			return fci_refuse(w->e, w->f, FC_REFUSED_WEIGHT, "cap", w->ctx->weight, fci_iface_max_weight(w->f), 0, w->now);
-		fci_count(w->f, FCI_C_WOULD_REFUSE, 1);
-		rc = claim_over(w);
-	}
 	if (rc > FCI_CHANGED) { /* a reason of the wait */
 		waited = rc;
 		rc = FCI_FULL;
@@ -437,10 +475,11 @@ FCI_INLINE int enter_chain(struct fci_way *w)
 /* What interceptors want: the call runs later. It holds its place; its deadline leaves the time. */
 static FCI_NOINLINE void sleep_out(const struct fci_way *w)
 {
-	uint64_t end = w->now + w->delay, now;
+	const struct fci_clock *clock = &w->f->fc->clock;
+	uint64_t now = fci_clock_now(clock), end = (w->now < now ? w->now : now) + w->delay;
 
-	while ((now = fci_clock_now(&w->f->fc->clock)) < end)
-		fci_clock_sleep(&w->f->fc->clock, end - now);
+	for (; now < end; now = fci_clock_now(clock))
+		fci_clock_sleep(clock, end - now);
 }
 
 FCI_INLINE int try_way(struct fci_way *w)
@@ -472,7 +511,7 @@ int fci_enter_way(struct fci_way *w, const struct fc_ctx *ctx)
 	rc = ctx ? import_ctx(w, ctx) : 0;
 	if (rc < 0)
 		return fci_enter_wrong(w->e, rc);
-	w->now = w->ctx->now_ns ? w->ctx->now_ns : fci_now(f);
+	w->now = w->ctx->now_ns ? believed(f, w->ctx->now_ns) : fci_now(f);
 	rc = try_way(w);
 	if (fci_unlikely(w->delay) && rc == 0)
 		sleep_out(w);

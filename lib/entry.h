@@ -78,7 +78,7 @@ struct fci_way {
 	struct fci_chain *chain;
 	uint64_t section;        /* what fci_section_leave wants back; UINT64_MAX: in none */
 	uint64_t delay;          /* ns from now until the call may run: fc_call.delay_ns */
-	uint32_t would_refuse;   /* stages in dry run that were counted, a bit each */
+	int would_refuse;        /* it was counted, for a dry run */
 	int asked;               /* call is made, and now is what it says */
 	int async;               /* never blocks: FC_PENDING where it would wait */
 	struct fc_ctx own;       /* left as it is until it is needed */
@@ -104,6 +104,14 @@ FCI_INLINE void fci_way_begin(struct fci_way *w, struct fc_entry *e, struct fc_i
 	w->would_refuse = 0;
 	w->asked = 0;
 	w->async = 0;
+}
+
+/* Nobody is refused in a dry run, but counted, once. */
+FCI_INLINE void fci_would_refuse(struct fci_way *w)
+{
+	if (!w->would_refuse)
+		fci_count(w->f, FCI_C_WOULD_REFUSE, 1);
+	w->would_refuse = 1;
 }
 
 /* enter.c. A programming error: the entry is inactive and knows why. Returns error. */

@@ -361,7 +361,7 @@ static int change(struct fc_iface *f, const struct fc_iface_opts *o, uint32_t ex
 	if (atomic_load_explicit(&f->gate->word, FCI_RLX) & ~flags & FCI_GATE_DRY_RUN)
 		flags |= FCI_GATE_DRAIN;
 	fci_gate_set(f, flags, (FCI_GATE_DRY_RUN | FCI_GATE_OFF | FCI_GATE_UNRULED | FCI_GATE_WAITS) & ~flags);
-	if (flags & FCI_GATE_OFF)
+	if (flags & (FCI_GATE_OFF | FCI_GATE_DRY_RUN))
 		fci_wait_look_again(f);
 	/* The same limit again raises the version: who decided by the rule of before finds it out. */
 	fci_limit_change(f, keeps_limit(f, o, old) ? fc_limit_get(f) : limit_of(f, o->cap));

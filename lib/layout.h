@@ -292,6 +292,7 @@ struct fci_head {
 	fci_a32 n_ifaces, n_sites;
 	FCI_ALIGNED fci_a32 control;     /* FCI_CONTROL_*: looked at by every enter */
 	fci_a32 health;                  /* the judged word of health.h */
+	fci_a64 ticked_ns;               /* when housekeeping last looked at the clock */
 	FCI_ALIGNED fci_a64 note_head, note_tail, notes_lost;
 };
 #define FCI_CONTROL_OFF    (1u << 0)

@@ -341,6 +341,8 @@ static uint64_t tick(struct fc *fc, uint64_t budget)
 	if (ppm)
 		fci_note(fc, NULL, FC_EVENT_CLOCK, ppm, 0);
 	now = fci_clock_now(&fc->clock);
+	/* N5: about the time, for who is told another one. */
+	atomic_store_explicit(&fc->head->ticked_ns, now, FCI_RLX);
 	if (!fc->tick_left)
 		begin_pass(fc, 0);
 	next = tick_ifaces(fc, now, until - rest, &looks);

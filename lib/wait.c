@@ -289,7 +289,7 @@ int fci_wait_again(struct fci_way *w, uint32_t node)
 int fci_wait_called_off(const struct fc_iface *f)
 {
 	/* A5 -> X3 (fci_gate_set). Who switches wakes after that: see fci_wait_look_again. */
-	return (atomic_load_explicit(&f->gate->word, FCI_SC) & (FCI_GATE_OFF | FCI_GATE_DRAINING)) || fc_off_get(f->fc);
+	return (atomic_load_explicit(&f->gate->word, FCI_SC) & (FCI_GATE_OFF | FCI_GATE_DRAINING | FCI_GATE_DRY_RUN)) || fc_off_get(f->fc);
 }
 
 void fci_wait_look_again(struct fc_iface *f)

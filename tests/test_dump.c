@@ -317,14 +317,14 @@ static void list_is_oldest_first(void **state)
 	struct fc_iface *f = make_iface("user.login", 64);
 	struct fc_in_flight list[64];
 	struct fc_entry e[50];
-	FC_OPTS(fc_ctx, ctx, .now_ns = 0);
+	FC_OPTS(fc_ctx, ctx, .request_id = 0);
 
 	(void)state;
 	list[0].size = sizeof(list[0]);
 	assert_int_equal(fc_in_flight(f, list, 64), 0);
 	memset(e, 0, sizeof(e));
 	for (unsigned i = 0; i < 50; i++) {
-		ctx.now_ns = FC_S(900) + (i * 37 % 50) * FC_S(1);
+		fc_clock_set(fc, FC_S(900) + (i * 37 % 50) * FC_S(1));
 		ctx.request_id = i + 1;
 		assert_int_equal(fc_enter(&e[i], f, &ctx), 0);
 	}
@@ -352,13 +352,12 @@ static void short_list_has_the_oldest_and_says_how_many_there_are(void **state)
 	struct fc_iface *f = make_iface("user.login", 64);
 	struct fc_in_flight list[8];
 	struct fc_entry e[50];
-	FC_OPTS(fc_ctx, ctx, .now_ns = 0);
 
 	(void)state;
 	memset(e, 0, sizeof(e));
 	for (unsigned i = 0; i < 50; i++) {
-		ctx.now_ns = FC_S(900) + (i * 37 % 50) * FC_S(1);
-		assert_int_equal(fc_enter(&e[i], f, &ctx), 0);
+		fc_clock_set(fc, FC_S(900) + (i * 37 % 50) * FC_S(1));
+		assert_int_equal(fc_enter(&e[i], f, NULL), 0);
 	}
 	list[0].size = sizeof(list[0]);
 	assert_int_equal(fc_in_flight(f, list, 8), 50);

@@ -16,6 +16,7 @@
 #define CELL FC_S(30)
 
 static struct fc fc;
+static struct fci_head head;
 static struct fci_block block;
 static struct fc_iface iface;
 static uint64_t good, all, now;
@@ -28,6 +29,7 @@ static int setup(void **state)
 	memset(&iface, 0, sizeof(iface));
 	fc.magic = FCI_FC_MAGIC;
 	fc.clock.kind = FC_CLOCK_VIRTUAL;
+	fc.head = &head;
 	iface.fc = &fc;
 	iface.block = &block;
 	good = all = 0;

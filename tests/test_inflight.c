@@ -945,7 +945,7 @@ static void mark_or_look(void *arg, unsigned index, struct rng *rng)
 				if (!fci_view(g.f, s, &v))
 					continue;
 				atomic_fetch_add(&looks, 1);
-				if (FCI_META_HAS_TAG(v.meta) && (v.start != v.tag || FCI_META_STUCK_MS(v.meta) != v.tag % 1000 + 1))
+				if (FCI_META_HAS_TAG(v.meta) && (v.start != g.now + v.tag % FC_MS(900) || FCI_META_STUCK_MS(v.meta) != v.tag % 1000 + 1))
 					atomic_fetch_add(&torn, 1);
 			}
 		atomic_store(&stop, 1);
@@ -953,7 +953,8 @@ static void mark_or_look(void *arg, unsigned index, struct rng *rng)
 	}
 	while (!atomic_load(&stop)) {
 		uint64_t id = (rng_next(rng) >> 8) + 1;
-		FC_OPTS(fc_ctx, c, .request_id = id, .now_ns = id, .stuck_after_ns = FC_MS(id % 1000 + 1));
+		FC_OPTS(fc_ctx, c, .request_id = id, 
+		        .now_ns = g.now + id % FC_MS(900), .stuck_after_ns = FC_MS(id % 1000 + 1));
 
 		memset(&entry, 0, sizeof(entry));
 		if (fc_enter(&entry, g.f, &c) == 0)

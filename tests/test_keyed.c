@@ -652,7 +652,7 @@ static void late_callers_mint_nothing(void **state)
 		struct fc_entry e = FC_ENTRY_INIT;
 
 		guarded_pass(&g, FC_US(100));
-		ctx.now_ns = i % 3 == 0 ? g.now : i % 3 == 1 ? g.now - FC_MS(1) : g.now - FC_S(5);
+		ctx.now_ns = i % 3 == 0 ? g.now : i % 3 == 1 ? g.now - FC_MS(1) : g.now - FC_MS(900);
 		in += fc_enter(&e, g.f, &ctx) == 0;
 		fc_exit(&e);
 	}

@@ -85,7 +85,8 @@ struct fc_ctx {
 	uint32_t n_labels;       /* at most 16 */
 	uint64_t deadline_ns;    /* on the context's clock; passed: FC_REFUSED_DEADLINE; default none */
 	uint64_t arrival_ns;     /* when the call reached the server; default: now */
-	uint64_t now_ns;         /* the time, if the caller knows it; default: read the clock */
+	uint64_t now_ns;         /* the time, if the caller knows it (a loop's own); default: read the clock,
+	                          * as when it is off by more than a second */
 	uint64_t request_id;     /* shown in stuck reports; default none */
 	uint64_t stuck_after_ns; /* of this call, up to 49 days; default the interface's */
 	const struct fc_label *labels;

@@ -67,7 +67,8 @@ enum fc_wait_order {
 };
 
 enum fc_iface_flags {
-	FC_IFACE_DRY_RUN = 1u << 0,  /* count what would be refused, refuse nothing */
+	FC_IFACE_DRY_RUN = 1u << 0,  /* count what would be refused (cap, rules, system, deadline), refuse
+	                              * nothing; a call heavier than the places left passes untracked */
 	FC_IFACE_OFF = 1u << 1,      /* let everything through unguarded */
 	FC_IFACE_OUTBOUND = 1u << 2, /* a call to a dependency: system-wide rules leave it alone */
 	FC_IFACE_FLAGS_FORCE_INT_ = INT32_MAX
@@ -88,7 +89,8 @@ struct fc_iface_opts {
 	                             * FC_UNLIMITED (no more than cap, at most 4096), or
 	                             * FC_WRITEOFF_NONE; default cap / 10, so none under a cap of 10 */
 	uint32_t wait_max;          /* callers that may wait for a place, up to FC_WAITERS_MAX;
-	                             * default 0: none waits. A call of weight over 1 never waits */
+	                             * default 0: none waits. A call of weight over 1 never waits. New
+	                             * numbers are for calls that come then */
 	uint32_t wait_order;        /* enum fc_wait_order; default FC_WAIT_LIFO */
 	uint32_t max_weight;        /* 1..FC_WEIGHT_MAX; default FC_WEIGHT_MAX */
 	uint32_t latency;           /* enum fc_latency_mode; default FC_LATENCY_SAMPLED */

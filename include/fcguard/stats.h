@@ -37,7 +37,7 @@ struct fc_stats {
 	uint32_t flags;             /* FC_IFACE_* | FC_STATS_UNRULED | ... */
 	uint64_t admitted;
 	uint64_t refused[FC_STATS_REASONS];
-	uint64_t would_refuse;      /* in dry run */
+	uint64_t would_refuse;      /* calls that a dry run has let pass, of the interface or of rules; each once */
 	uint64_t ok, error, timeout, ignored, abandoned; /* outcomes of calls that have left */
 	uint64_t unmarked;          /* of ok: nobody called fc_entry_mark() */
 	uint64_t late_exits;        /* exits of calls that had been purged or written off */
