@@ -506,6 +506,14 @@ static void publish(struct fc_iface *f, struct fci_chain *c)
 	}
 }
 
+void fci_chain_drop(struct fc_iface *f, struct fci_chain *c)
+{
+	struct fci_before before = c->before;
+
+	free_chain(f->fc, c);
+	fci_states_undo(f, &before);
+}
+
 int fci_chain_make(struct fc_iface *f, const struct fc_rule *rules, uint32_t n, struct fci_chain **ret)
 {
 	uint32_t idx[FC_CHAIN_MAX];
@@ -520,14 +528,15 @@ int fci_chain_make(struct fc_iface *f, const struct fc_rule *rules, uint32_t n, 
 	sort_rules(rules, n, idx);
 	c = allocate(f, rules, n);
 	if (!c)
-		rc = -ENOMEM;
-	else if ((c->version = new_version(f)) == 0)
+		return -ENOMEM;
+	fci_states_mark(f, &c->before);
+	if ((c->version = new_version(f)) == 0)
 		rc = refuse_rule(f, 0, -EAGAIN, "50000 replaced chains are in use still");
 	else
 		rc = fill(c, f, rules, n, idx);
-	if (c && rc < 0)
-		free_chain(f->fc, c);
-	else if (c)
+	if (rc < 0)
+		fci_chain_drop(f, c);
+	else
 		*ret = c;
 	return rc;
 }
@@ -535,11 +544,6 @@ int fci_chain_make(struct fc_iface *f, const struct fc_rule *rules, uint32_t n, 
 void fci_chain_publish(struct fc_iface *f, struct fci_chain *c)
 {
 	publish(f, c);
-}
-
-void fci_chain_drop(struct fc_iface *f, struct fci_chain *c)
-{
-	free_chain(f->fc, c);
 }
 
 int fc_iface_set_chain(struct fc_iface *f, const struct fc_rule *rules, uint32_t n)

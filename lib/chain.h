@@ -38,6 +38,7 @@ struct fci_chain {
 	uint32_t left;         /* of a replaced one: what is over; see fci_chain_reclaim. fc->setup */
 	struct fci_chain *_Atomic older; /* still living ones of the interface. R1 -> A1 in chain.c */
 	struct fc_iface *iface;
+	struct fci_before before; /* of before it was made, should it not be published */
 	struct fci_chain *next_retired;
 	uint64_t epoch;        /* sections that began at or before it may still see the chain */
 	size_t bytes;

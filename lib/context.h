@@ -32,6 +32,12 @@ struct fci_state {
 	char name[FC_RULE_NAME_MAX + 1];
 };
 
+/* Before a chain was made: see rule.h. */
+struct fci_before {
+	struct fci_state *own, *shared; /* newest ones */
+	uint64_t arena, taken;
+};
+
 struct fci_chain;
 struct fci_names;
 struct fci_stuck;
@@ -142,6 +148,7 @@ struct fc {
 	struct fci_stuck *stuck;    /* reports under way; stuck.c */
 	struct fci_events *events;  /* what was told last; events.c */
 	struct fci_chain *retired;  /* replaced chains; chain.c */
+	uint64_t taken;             /* of the arena, by states of rules; rule.c. fc->setup */
 
 	pthread_mutex_t rules_mutex; /* of putting rules in force; before the tick lock and setup */
 	struct fci_rules *_Atomic rules; /* NULL: never used. R1 -> A1 in rules.c */
@@ -189,6 +196,8 @@ void fci_free(struct fc *fc, void *ptr, size_t bytes);
 /* Take `bytes` of the arena, zeroed, aligned to a line; offset, or 0 when it is full. Lock-free. */
 uint64_t fci_arena_take(struct fc *fc, uint64_t bytes);
 
+/* Back what was taken last: `bytes` from `at` on, whole lines. Nothing happens when another took some since. */
+void fci_arena_give(struct fc *fc, uint64_t at, uint64_t bytes);
 uint64_t fci_arena_used(const struct fc *fc);
 
 /* A refused caller checked: told once in the log when nobody has ever ticked. */

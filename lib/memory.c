@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "entry.h"
 
@@ -51,7 +53,7 @@ void fci_log(struct fc *fc, int level, const char *format, ...)
 
 uint64_t fci_arena_take(struct fc *fc, uint64_t bytes)
 {
-	uint64_t want = (bytes + FCI_CACHELINE - 1) & ~(uint64_t)(FCI_CACHELINE - 1);
+	uint64_t want = whole_lines(bytes);
 	/* N1: re-checked by the CAS; fresh pages are zero. Fails only when another took some. */
 	uint64_t used = atomic_load_explicit(&fc->head->arena_used, FCI_RLX);
 
@@ -60,6 +62,30 @@ uint64_t fci_arena_take(struct fc *fc, uint64_t bytes)
 			return 0;
 	} while (!atomic_compare_exchange_weak_explicit(&fc->head->arena_used, &used, used + want, FCI_RLX, FCI_RLX));
 	return used;
+}
+
+/* As who takes it next expects it; whole pages go back to the kernel, most have never been written. */
+static void clear(char *from, uint64_t bytes)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), head = -(uint64_t)(uintptr_t)from & (page - 1), pages;
+
+	head = head < bytes ? head : bytes;
+	pages = (bytes - head) & ~(page - 1);
+	memset(from, 0, head);
+	if (pages && madvise(from + head, pages, MADV_DONTNEED) < 0)
+		memset(from + head, 0, pages);
+	memset(from + head + pages, 0, bytes - head - pages);
+}
+
+void fci_arena_give(struct fc *fc, uint64_t at, uint64_t bytes)
+{
+	uint64_t used = at + bytes;
+
+	if (bytes == 0 || fci_arena_used(fc) != used)
+		return;
+	clear(fc->seg + at, bytes);
+	/* N1: fails when another took some behind it just now. */
+	atomic_compare_exchange_strong_explicit(&fc->head->arena_used, &used, at, FCI_RLX, FCI_RLX);
 }
 
 uint64_t fci_arena_used(const struct fc *fc)

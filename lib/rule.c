@@ -2,7 +2,7 @@
 /*
  * rule.c - states of rules, memory that interfaces share, and interceptors by name. See rule.h.
  *
- * States are never given back: a rule that went and comes again finds its state. One that needs more
+ * States that were in use are never given back: a rule that went and comes again finds its state. One that needs more
  * than it has gets a new piece of the arena, at least twice as large, so that what is left behind is
  * never more than what is in use. All of it is set-up: fc->setup is held.
  */
@@ -49,7 +49,7 @@ struct fci_state *fci_state_get(struct fc_iface *f, const struct fc_interceptor 
 
 int fci_state_prepare(struct fc_iface *f, const struct fci_state *st, uint64_t bytes, struct fc_setup *s)
 {
-	uint64_t off, want = bytes;
+	uint64_t off, taken, want = bytes;
 
 	s->first = st->memory == NULL;
 	s->state = st->memory;
@@ -58,9 +58,11 @@ int fci_state_prepare(struct fc_iface *f, const struct fci_state *st, uint64_t b
 		return 0;
 	if (st->bytes && want < st->bytes * 2)
 		want = st->bytes * 2;
-	off = fci_arena_take(f->fc, want + FC_STATE_ALIGN);
+	taken = (want + FC_STATE_ALIGN + FCI_CACHELINE - 1) & ~(uint64_t)(FCI_CACHELINE - 1);
+	off = fci_arena_take(f->fc, taken);
 	if (!off)
 		return -ENOSPC;
+	f->fc->taken += taken;
 	off = (off + FC_STATE_ALIGN - 1) & ~(uint64_t)(FC_STATE_ALIGN - 1);
 	s->was = st->memory;
 	s->was_bytes = st->bytes;
@@ -74,6 +76,31 @@ void fci_state_commit(struct fci_state *st, void *memory, uint64_t bytes)
 {
 	st->memory = memory;
 	st->bytes = bytes;
+}
+
+void fci_states_mark(const struct fc_iface *f, struct fci_before *ret)
+{
+	*ret = (struct fci_before){ f->states, f->fc->pass->states, fci_arena_used(f->fc), f->fc->taken };
+}
+
+static void free_newer(struct fc *fc, struct fci_state **list, const struct fci_state *than)
+{
+	struct fci_state *st;
+
+	while ((st = *list) != than) {
+		*list = st->next;
+		fci_free(fc, st, sizeof(*st));
+	}
+}
+
+void fci_states_undo(struct fc_iface *f, const struct fci_before *before)
+{
+	struct fc *fc = f->fc;
+
+	free_newer(fc, &f->states, before->own);
+	free_newer(fc, &fc->pass->states, before->shared);
+	fci_arena_give(fc, before->arena, fc->taken - before->taken);
+	fc->taken = before->taken;
 }
 
 void fci_states_forked(struct fc_iface *f)
@@ -112,15 +139,19 @@ void fc_iface_free(struct fc_iface *f, void *p, uint64_t bytes)
 static void *shared(struct fc *fc, const char *name, uint64_t bytes, int *ret_first)
 {
 	struct fc_setup s = { 0 };
+	struct fci_before before;
 	struct fci_state *st;
 	int error;
 
 	*ret_first = 0;
 	if (!name || !*name || strlen(name) > FC_RULE_NAME_MAX || bytes == 0 || bytes > FC_STATE_MAX)
 		return NULL;
+	fci_states_mark(fc->pass, &before);
 	st = fci_state_get(fc->pass, NULL, name, &error);
-	if (!st || (st->memory && st->bytes < bytes) || fci_state_prepare(fc->pass, st, bytes, &s) < 0)
+	if (!st || (st->memory && st->bytes < bytes) || fci_state_prepare(fc->pass, st, bytes, &s) < 0) {
+		fci_states_undo(fc->pass, &before);
 		return NULL;
+	}
 	fci_state_commit(st, s.state, s.state_bytes);
 	*ret_first = (int)s.first;
 	return s.state;

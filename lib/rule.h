@@ -21,6 +21,12 @@ struct fci_state *fci_state_get(struct fc_iface *f, const struct fc_interceptor 
 int fci_state_prepare(struct fc_iface *f, const struct fci_state *st, uint64_t bytes, struct fc_setup *s);
 void fci_state_commit(struct fci_state *st, void *memory, uint64_t bytes);
 
+/* What there was before a chain was made, and back to it when the chain is not to be: states that were made
+ * since, the interface's own and shared ones, are gone, and so is their memory. The one that was marked last
+ * first. */
+void fci_states_mark(const struct fc_iface *f, struct fci_before *ret);
+void fci_states_undo(struct fc_iface *f, const struct fci_before *before);
+
 /* The child of a fork, alone: tell those that want to know. */
 void fci_states_forked(struct fc_iface *f);
 

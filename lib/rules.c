@@ -120,9 +120,9 @@ static void commit(struct change *c)
 
 static void give_up(struct change *c, uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++)
-		if (c[i].chain)
-			fci_chain_drop(c[i].f, c[i].chain);
+	while (n-- > 0) /* the last one first */
+		if (c[n].chain)
+			fci_chain_drop(c[n].f, c[n].chain);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */

@@ -76,7 +76,7 @@ static int set_up(struct fc_setup *s)
 	if ((uintptr_t)s->state % FC_STATE_ALIGN || s->state_bytes < c->bytes || !s->rule[0])
 		return -EFAULT;
 	seen.firsts += s->first;
-	if (s->first && k->calls)
+	if (s->first && (k->calls || k->bytes))
 		return -EFAULT;
 	if (s->was) {
 		seen.carried++;
@@ -224,6 +224,40 @@ static void a_chain_that_is_refused_at_any_place_changes_nothing(void **state)
 	assert_dropped_but(4, 4);
 }
 
+static uint64_t used(void)
+{
+	FC_OPTS(fc_totals, t, .ifaces = 0);
+
+	assert_int_equal(fc_totals(g.fc, &t), 0);
+	return t.bytes_used;
+}
+
+/* Nor does it use up memory, names or what is shared. */
+static void refused_chains_use_nothing(void **state)
+{
+	struct conf c[3] = { { .bytes = 64 }, { .bytes = 1u << 20 }, { .bytes = 64, .fail = 1 } };
+	char name[3][16];
+	const char *names[3] = { name[0], name[1], name[2] };
+	uint64_t before;
+	int first;
+
+	(void)state;
+	memset(&seen, 0, sizeof(seen));
+	call();
+	before = used();
+	for (unsigned i = 0; i < 3000; i++) {
+		for (unsigned k = 0; k < 3; k++)
+			snprintf(name[k], sizeof(name[k]), "n%u.%u", i, k);
+		assert_int_equal(use(c, names, 3), -EDOM);
+		assert_null(fc_shared(g.fc, names[0], 1u << 29, &first)); /* the segment has less */
+		lines[0] = 0;
+	}
+	assert_int_equal(used(), before);
+	c[2].fail = 0;
+	assert_int_equal(use(c, names, 3), 0); /* zeroed memory, says setup */
+	assert_dropped_but(3, 3000);
+}
+
 static void an_interface_has_so_many_names_in_its_life(void **state)
 {
 	struct conf c = { .bytes = 64 };
@@ -366,6 +400,7 @@ int main(void)
 		T(a_state_belongs_to_a_name_and_survives_chains),
 		T(a_state_that_has_to_grow_is_carried_over),
 		T(a_chain_that_is_refused_at_any_place_changes_nothing),
+		T(refused_chains_use_nothing),
 		T(an_interface_has_so_many_names_in_its_life),
 		T(memory_is_shared_by_name),
 		T(interceptors_are_found_by_name),
