@@ -6,6 +6,7 @@
  * The interceptors here are written on the public headers alone. Each counts what it has taken, undone
  * and ended, and remembers in its cells what it took.
  */
+#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fcguard/events.h>
 #include <fcguard/fcguard.h>
@@ -672,16 +675,26 @@ static void enter_once_more(void *round)
 		pthread_setspecific(last_words, (void *)((uintptr_t)round + 1));
 }
 
-static void *say_last_words(void *arg)
+static void *say_last_words(void *tid)
 {
+	*(pid_t *)tid = gettid();
 	pthread_setspecific(last_words, (void *)1);
-	return arg;
+	return NULL;
+}
+
+/* A thread that was joined is there for the kernel for a little longer. */
+static void join_to_the_end(pthread_t thread, const pid_t *tid)
+{
+	pthread_join(thread, NULL);
+	while (syscall(SYS_tgkill, getpid(), *tid, 0) == 0)
+		test_sleep_ms(1);
 }
 
 static void a_thread_that_calls_to_its_very_end_keeps_no_chain_for_ever(void **state)
 {
 	pthread_t thread;
 	uint64_t live;
+	pid_t tid;
 
 	(void)state;
 #if defined(__SANITIZE_THREAD__)
@@ -691,8 +704,8 @@ static void a_thread_that_calls_to_its_very_end_keeps_no_chain_for_ever(void **s
 	assert_int_equal(pthread_key_create(&last_words, enter_once_more), 0);
 	replace_many_times();
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(pthread_create(&thread, NULL, say_last_words, NULL), 0);
-		pthread_join(thread, NULL);
+		assert_int_equal(pthread_create(&thread, NULL, say_last_words, &tid), 0);
+		join_to_the_end(thread, &tid);
 	}
 	for (int i = 0; i < 3; i++)
 		replace_many_times();
