@@ -390,7 +390,7 @@ static int same_name(const struct fci_chain *c, const char *name)
 static int set_up(struct fc_iface *f, struct fci_stage *s, const char *name, const char **ret_what)
 {
 	const struct fc_interceptor *ic = s->ic;
-	struct fc_setup setup = { .iface = f, .rule = name, .conf = s->conf, .cpus = f->fc->head->ncpus, .flags = s->flags };
+	struct fc_setup setup = { .iface = f, .rule = name, .conf = s->conf, .cpus = f->fc->geo.ncpus, .flags = s->flags };
 	uint64_t bytes = ic->state_size ? ic->state_size(s->conf, setup.cpus) : ic->state_bytes;
 	struct fci_state *st;
 	int rc;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* context.c - making and ending contexts, their segment, the default one, thread ends, fork. */
+/* context.c - making and ending contexts, the default one, thread ends, fork. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "async.h"
@@ -16,6 +15,7 @@
 #include "iface.h"
 #include "limit.h"
 #include "rule.h"
+#include "segment.h"
 #include "stuck.h"
 #include "system.h"
 #include "tick.h"
@@ -23,11 +23,8 @@
 #include "ruled.h"
 
 #define OPTS_V1_BYTES   offsetof(struct fc_opts, stuck_arg) + sizeof(void *)
-#define MAX_IFACES      1024u
-#define RECORDER_SLOTS  256u
 #define REPORTS_PER_MIN 30u
 #define STUCK_AFTER_NS  FC_S(5)
-#define ARENA_PER_IFACE 16384u /* with a cap of 64 and its extents */
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct fc *list;
@@ -77,7 +74,6 @@ static void fill_opts(struct fc *fc, const struct fc_opts *o)
 	fc->default_cap = o->default_cap;
 	fc->stuck_after_ns = o->stuck_after_ns ? o->stuck_after_ns : STUCK_AFTER_NS;
 	fc->max_reports_per_min = o->max_reports_per_min ? o->max_reports_per_min : REPORTS_PER_MIN;
-	fc->recorder_slots = o->recorder_slots ? o->recorder_slots : RECORDER_SLOTS;
 	fc->owner = 1;
 	fc->tick_fd = fc->thread_fd = -1;
 	/* N9: nobody knows it yet. The first call asks for the first tick. */
@@ -86,60 +82,9 @@ static void fill_opts(struct fc *fc, const struct fc_opts *o)
 	fc->serial = atomic_fetch_add_explicit(&serials, 1, FCI_RLX);
 }
 
-static uint64_t place(uint64_t *at, uint64_t bytes)
-{
-	uint64_t off = (*at + FCI_CACHELINE - 1) & ~(uint64_t)(FCI_CACHELINE - 1);
-
-	*at = off + bytes;
-	return off;
-}
-
-/* Map and lay out a private segment. 0, -ENOMEM, -ENOSPC. */
-static int make_segment(struct fc *fc, const struct fc_opts *o)
-{
-	long configured = sysconf(_SC_NPROCESSORS_CONF);
-	uint32_t ncpus = configured < 1 ? 1 : (uint32_t)configured, ifaces = o->max_ifaces ? o->max_ifaces : MAX_IFACES;
-	uint64_t at = sizeof(struct fci_head), sites = place(&at, FCI_SITES_MAX * sizeof(struct fci_site));
-	uint64_t notes = place(&at, FCI_NOTES * sizeof(struct fci_note)), blocks = place(&at, (uint64_t)ifaces * sizeof(uint64_t));
-	uint64_t recorder = place(&at, fci_recorder_bytes(ncpus, fc->recorder_slots));
-	uint64_t counters = place(&at, (uint64_t)(ncpus + 1) * ifaces * sizeof(struct fci_counters));
-	uint64_t arena = place(&at, 0), bytes = o->segment_bytes ? o->segment_bytes : at + (uint64_t)ifaces * ARENA_PER_IFACE;
-	struct fci_head *h;
-
-	if (bytes < at + ARENA_PER_IFACE)
-		return -ENOSPC;
-	fc->seg = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (fc->seg == MAP_FAILED) {
-		fc->seg = NULL;
-		return -ENOMEM;
-	}
-	fc->seg_bytes = bytes;
-	fc->recorder_off = recorder;
-	h = fc->head = (struct fci_head *)(void *)fc->seg;
-	h->version_major = FCI_VERSION_MAJOR;
-	h->version_minor = FCI_VERSION_MINOR;
-	h->bytes = bytes;
-	h->off_sites = sites;
-	h->off_notes = notes;
-	h->off_recorder = recorder;
-	h->off_counters = counters;
-	h->off_blocks = blocks;
-	h->off_arena = arena;
-	h->max_ifaces = ifaces;
-	h->ncpus = ncpus;
-	h->recorder_slots = fc->recorder_slots;
-	/* N5: nobody else knows the segment yet. */
-	atomic_store_explicit(&h->arena_used, arena, FCI_RLX);
-	atomic_store_explicit(&h->health, FC_HEALTH_UNKNOWN, FCI_RLX);
-	atomic_store_explicit(&h->magic, FCI_MAGIC, FCI_RLX);
-	fc->percpu = (struct fci_percpu){ .base = fc->seg + counters, .stride = (size_t)ifaces * sizeof(struct fci_counters), .ncpus = ncpus };
-	fc->percpu.rseq = o->flags & FC_NO_RSEQ ? 0 : fci_rseq_offset();
-	return 0;
-}
-
 static size_t ifaces_bytes(const struct fc *fc)
 {
-	return (size_t)fc->head->max_ifaces * sizeof(struct fc_iface *);
+	return (size_t)fc->geo.max_ifaces * sizeof(struct fc_iface *);
 }
 
 static void make_fds(struct fc *fc)
@@ -159,10 +104,11 @@ static void close_fds(struct fc *fc)
 /* Everything that may fail, in order; fc_destroy() undoes what is there. */
 static int make_parts(struct fc *fc, const struct fc_opts *o)
 {
-	int rc = make_segment(fc, o);
+	int rc = fci_segment_open(fc, o);
 
 	if (rc < 0)
 		return rc;
+	fc->percpu.rseq = o->flags & FC_NO_RSEQ ? 0 : fci_rseq_offset();
 	fci_clock_init(&fc->clock, o->clock);
 	/* N5: as above. */
 	atomic_store_explicit(&fc->head->ticked_ns, fci_clock_now(&fc->clock), FCI_RLX);
@@ -227,8 +173,7 @@ static void free_parts(struct fc *fc)
 		fci_free(fc, fc->pass, sizeof(*fc->pass));
 	}
 	close_fds(fc);
-	if (fc->seg)
-		munmap(fc->seg, fc->seg_bytes);
+	fci_segment_close(fc);
 }
 
 /* The end of a context, whole or half made. */

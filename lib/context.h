@@ -105,11 +105,9 @@ struct fc {
 	uint32_t magic;
 	uint32_t flags;
 	uint64_t serial;
-	char *seg;                  /* the segment */
+	char *seg;                  /* the segment; segment.c */
 	struct fci_head *head;
-	uint64_t seg_bytes;
-	uint64_t recorder_off;      /* copied at attach */
-	uint32_t recorder_slots;
+	struct fci_geometry geo;    /* copied from it, and checked */
 	struct fci_percpu percpu;   /* counter rows; base: interface 0 in row 0 */
 	struct fci_clock clock;
 	struct fc_alloc alloc;

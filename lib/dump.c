@@ -202,7 +202,7 @@ static void calls_in_signal(struct fci_out *o, const struct fc_iface *f, uint64_
 /* A row is a ring; its newest is where times go down. */
 static void recorder_in_signal(struct fci_out *o, const struct fc *fc, uint32_t row, uint64_t now)
 {
-	uint32_t slots = fc->recorder_slots, newest = 0, shown = 0;
+	uint32_t slots = fc->geo.recorder_slots, newest = 0, shown = 0;
 	struct fc_record r;
 	uint64_t max = 0;
 

@@ -26,7 +26,7 @@ struct fci_events {
 
 void fci_note(struct fc *fc, struct fc_iface *f, int kind, uint64_t a, uint64_t b)
 {
-	struct fci_note *notes = FCI_AT(fc, fc->head->off_notes, struct fci_note);
+	struct fci_note *notes = FCI_AT(fc, fc->geo.notes, struct fci_note);
 	/* N1: a place in turn; the note's state decides. */
 	struct fci_note *n = &notes[atomic_fetch_add_explicit(&fc->head->note_head, 1, FCI_RLX) % FCI_NOTES];
 	uint64_t empty = NOTE_EMPTY;
@@ -191,7 +191,7 @@ static void tell_or_suppress(struct fc *fc, const struct fci_note *n, uint64_t n
 
 void fci_events_tell(struct fc *fc, uint64_t now)
 {
-	struct fci_note *notes = FCI_AT(fc, fc->head->off_notes, struct fci_note), copy;
+	struct fci_note *notes = FCI_AT(fc, fc->geo.notes, struct fci_note), copy;
 	/* N3: only this thread moves the tail. */
 	uint64_t tail = atomic_load_explicit(&fc->head->note_tail, FCI_RLX);
 	uint64_t head = atomic_load_explicit(&fc->head->note_head, FCI_RLX);
@@ -230,7 +230,7 @@ void fci_events_destroy(struct fc *fc)
 
 void fci_events_reset(struct fc *fc)
 {
-	struct fci_note *notes = FCI_AT(fc, fc->head->off_notes, struct fci_note);
+	struct fci_note *notes = FCI_AT(fc, fc->geo.notes, struct fci_note);
 
 	for (uint32_t i = 0; i < FCI_NOTES; i++)
 		/* N4: in the child of a fork, alone. */

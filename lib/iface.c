@@ -216,7 +216,7 @@ static int make_tables(struct fc_iface *f, const struct fc_iface_opts *o)
 static int make_block(struct fc *fc, const char *name, const struct fc_iface_opts *o, uint32_t index, uint64_t *ret_off)
 {
 	uint32_t places = o->cap >= FC_CAP_REFUSE_ALL ? OBSERVED_SLOTS : max_cap_of(o) > o->cap ? o->max_cap : o->cap;
-	uint32_t bits = group_bits(fc->head->ncpus, places);
+	uint32_t bits = group_bits(fc->geo.ncpus, places);
 	uint64_t off = fci_arena_take(fc, sizeof(struct fci_block));
 	struct fci_block *b;
 
@@ -236,7 +236,7 @@ static int make_block(struct fc *fc, const char *name, const struct fc_iface_opt
 	atomic_store_explicit(&b->gate.sample_refused, UINT64_MAX, FCI_RLX);
 	atomic_store_explicit(&b->gate.retry_after_ns, RETRY_AFTER_NS, FCI_RLX);
 	atomic_store_explicit(&b->gate.word, FCI_GATE_ASLEEP, FCI_RLX);
-	FCI_AT(fc, fc->head->off_blocks, uint64_t)[index] = off;
+	FCI_AT(fc, fc->geo.blocks, uint64_t)[index] = off;
 	*ret_off = off;
 	return 0;
 }
@@ -277,8 +277,8 @@ static int full(struct fc *fc, const char *name, int rc)
 {
 	if (rc == -ENOSPC)
 		fci_log(fc, FC_LOG_ERROR, "%s: no room: %u of %u interfaces, %llu of %llu bytes of the segment", name,
-		        atomic_load_explicit(&fc->n_ifaces, FCI_RLX), fc->head->max_ifaces, /* N3: for the text */
-		        (unsigned long long)fci_arena_used(fc), (unsigned long long)fc->seg_bytes);
+		        atomic_load_explicit(&fc->n_ifaces, FCI_RLX), fc->geo.max_ifaces, /* N3: for the text */
+		        (unsigned long long)fci_arena_used(fc), (unsigned long long)fc->geo.bytes);
 	return rc;
 }
 
@@ -291,7 +291,7 @@ static int make(struct fc *fc, const char *name, const struct fc_iface_opts *o, 
 	uint64_t off;
 	int rc;
 
-	if (index >= fc->head->max_ifaces)
+	if (index >= fc->geo.max_ifaces)
 		return full(fc, name, -ENOSPC);
 	f = fci_alloc(fc, sizeof(*f));
 	if (!f)

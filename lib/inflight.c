@@ -546,7 +546,7 @@ void fci_extents_attach(struct fc_iface *f)
 
 	for (; here < there && here < FCI_EXTENTS_MAX; here++) {
 		struct fci_extent x = f->block->extent[here];
-		uint64_t end = f->fc->seg_bytes;
+		uint64_t end = f->fc->geo.bytes;
 
 		/* Spoilt numbers are not used: the extent stays unknown here. */
 		if (x.slots == 0 || x.slots > 4 * FC_CAP_MAX + 8 * FCI_GROUPS_MAX || x.words > end ||

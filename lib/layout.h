@@ -282,12 +282,18 @@ struct fci_decision {
 	fci_a64 detail;  /* limit << 40 | log2(one of) << 32 | tid */
 };
 
+/* Where everything lies: written once, when the segment is made. A process works with a copy that it has
+ * checked (segment.c), never with the segment's own. */
+struct fci_geometry {
+	uint64_t bytes; /* of the segment */
+	uint64_t sites, notes, blocks, recorder, counters, arena; /* offsets, in this order */
+	uint32_t max_ifaces, ncpus, recorder_slots, resv;
+};
+
 struct fci_head {
 	fci_a64 magic;
 	uint32_t version_major, version_minor;
-	uint64_t bytes;
-	uint64_t off_sites, off_notes, off_recorder, off_counters, off_arena, off_blocks;
-	uint32_t max_ifaces, ncpus, recorder_slots, resv;
+	struct fci_geometry geo;
 	FCI_ALIGNED fci_a64 arena_used;
 	fci_a32 n_ifaces, n_sites;
 	FCI_ALIGNED fci_a32 control;     /* FCI_CONTROL_*: looked at by every enter */

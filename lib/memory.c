@@ -58,7 +58,7 @@ uint64_t fci_arena_take(struct fc *fc, uint64_t bytes)
 	uint64_t used = atomic_load_explicit(&fc->head->arena_used, FCI_RLX);
 
 	do {
-		if (used > fc->seg_bytes || want > fc->seg_bytes - used)
+		if (used > fc->geo.bytes || want > fc->geo.bytes - used)
 			return 0;
 	} while (!atomic_compare_exchange_weak_explicit(&fc->head->arena_used, &used, used + want, FCI_RLX, FCI_RLX));
 	return used;

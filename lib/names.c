@@ -270,7 +270,7 @@ static uint64_t site_key(const struct fc_site *site)
 
 uint32_t fci_site_register(struct fc *fc, struct fc_site *site)
 {
-	struct fci_site *table = FCI_AT(fc, fc->head->off_sites, struct fci_site);
+	struct fci_site *table = FCI_AT(fc, fc->geo.sites, struct fci_site);
 	uint64_t key = site_key(site);
 	uint32_t n, i;
 
@@ -305,5 +305,5 @@ const struct fci_site *fci_site_at(const struct fc *fc, uint32_t id)
 	/* A1 -> R1 (fci_site_register). */
 	if (id == 0 || id >= FCI_SITES_MAX || id > atomic_load_explicit(&fc->head->n_sites, FCI_ACQ))
 		return &unknown;
-	return FCI_AT(fc, fc->head->off_sites, struct fci_site) + id;
+	return FCI_AT(fc, fc->geo.sites, struct fci_site) + id;
 }

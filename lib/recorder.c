@@ -30,9 +30,9 @@ struct row {
 
 static struct row *row_at(const struct fc *fc, uint32_t cpu)
 {
-	size_t bytes = FCI_CACHELINE + (size_t)fc->recorder_slots * sizeof(struct fci_decision);
+	size_t bytes = FCI_CACHELINE + (size_t)fc->geo.recorder_slots * sizeof(struct fci_decision);
 
-	return (struct row *)(void *)(fc->seg + fc->recorder_off + cpu * bytes);
+	return (struct row *)(void *)(fc->seg + fc->geo.recorder + cpu * bytes);
 }
 
 uint64_t fci_recorder_bytes(uint32_t ncpus, uint32_t slots)
@@ -65,7 +65,7 @@ static void record(struct fc_iface *f, int status, uint64_t detail, uint32_t shi
 	struct row *row = row_at(fc, fci_cpu_hint(fci_thread_self()) % fc->percpu.ncpus);
 	/* N2: a place in turn. */
 	uint64_t i = atomic_fetch_add_explicit(&row->head, 1, FCI_RLX);
-	struct fci_decision *d = &row->d[i & (fc->recorder_slots - 1)];
+	struct fci_decision *d = &row->d[i & (fc->geo.recorder_slots - 1)];
 
 	atomic_store_explicit(&d->seq, 2 * i + 1, FCI_RLX);
 	/* R1 -> A1 (read_one): who sees a new field sees the odd number, or a later one. */
@@ -97,7 +97,7 @@ FCI_NOINLINE int fci_sampled(struct fc_iface *f, int status, uint64_t detail, ui
 
 int fci_recorder_read(const struct fc *fc, uint32_t row_index, uint32_t i, struct fc_record *ret)
 {
-	const struct fci_decision *d = &row_at(fc, row_index)->d[i & (fc->recorder_slots - 1)];
+	const struct fci_decision *d = &row_at(fc, row_index)->d[i & (fc->geo.recorder_slots - 1)];
 	/* A2 -> R2 (record): the fields are at least as new. */
 	uint64_t seq = atomic_load_explicit(&d->seq, FCI_ACQ), what, detail, shift;
 	struct fc_iface *f;
@@ -153,7 +153,7 @@ int fc_recorder(struct fc *fc, struct fc_record *list, uint32_t n)
 	if (!fci_fc_ok(fc) || !fc->seg || (n && (!list || list[0].size != sizeof(*list))))
 		return -EINVAL;
 	for (uint32_t cpu = 0; n && cpu <= fc->percpu.ncpus; cpu++)
-		for (uint32_t i = 0; i < fc->recorder_slots; i++)
+		for (uint32_t i = 0; i < fc->geo.recorder_slots; i++)
 			if (fci_recorder_read(fc, cpu, i, &one))
 				have = keep(list, have, n, &one);
 	qsort(list, have, sizeof(*list), newer_first);

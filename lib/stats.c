@@ -158,11 +158,11 @@ int fc_totals(struct fc *fc, struct fc_totals *ret)
 	if (!fci_fc_ok(fc) || !ret)
 		return -EINVAL;
 	t.ifaces = get32(&fc->n_ifaces);
-	t.bytes_mapped = fc->seg_bytes;
+	t.bytes_mapped = fc->geo.bytes;
 	t.faults = get64(&fc->faults);
 	t.pass_through = get64(&fc->pass_calls);
 	if (fc->seg) {
-		t.bytes_used = fci_arena_used(fc) - fc->head->off_arena;
+		t.bytes_used = fci_arena_used(fc) - fc->geo.arena;
 		t.events_suppressed = get64(&fc->events_suppressed) + get64(&fc->head->notes_lost);
 	}
 	t.ticks = get64(&fc->ticks);

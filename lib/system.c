@@ -157,9 +157,9 @@ int fci_system_set(struct fc *fc, const struct fc_system_opts *opts, uint32_t ha
 		return rc;
 	pthread_mutex_lock(&fc->setup);
 	if (!fc->system && bounded(&o)) {
-		fc->system = fci_alloc(fc, bytes_of(fc->head->max_ifaces));
+		fc->system = fci_alloc(fc, bytes_of(fc->geo.max_ifaces));
 		if (fc->system)
-			fc->system->max_ifaces = fc->head->max_ifaces;
+			fc->system->max_ifaces = fc->geo.max_ifaces;
 		else
 			rc = -ENOMEM;
 	}

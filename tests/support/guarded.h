@@ -54,7 +54,7 @@ static inline void guarded_context(struct guarded *g, uint32_t ncpus)
 	if (fc_create(&g->fc, &o) < 0)
 		abort();
 	if (ncpus)
-		g->fc->head->ncpus = ncpus;
+		g->fc->geo.ncpus = ncpus;
 	g->now = FC_S(1000);
 	fc_clock_set(g->fc, g->now);
 }
