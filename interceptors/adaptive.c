@@ -15,7 +15,8 @@
  *          the unloaded one: up, by 5 to 25 %, at least one place. Latency suspect (tolerance): down by
  *          the root of the excess, 13 to 50 %; small steps of 25 % up and down now and then. Steps down and
  *          small ones are experiments: throughput at the tried limit is compared with that before, over 1 to 4
- *          windows, until the gain is two standard deviations off 0 or the sign has to do. One that is not
+ *          windows (of few calls, up to 32), until the gain is 2.5 standard deviations off 0 or the sign has to do.
+ *          Where chance is large steps are, too, up to twofold: the gain of a small one could not be told. One that is not
  *          worth it is undone, and the next comes later, up to 64 windows. One down that is goes on downwards
  *          until one is undone. Of a step down during which nobody was refused nothing is concluded.
  * Unloaded latency.  Only says where to look. It falls with what is seen; it rises by itself while
@@ -70,6 +71,7 @@ struct adaptive_state {
 	struct law law;
 	uint64_t began;    /* of the window; 0: none */
 	uint64_t ends;
+	uint64_t length;   /* as planned; then it goes on while calls are too few */
 	uint64_t refusals; /* looks by refused callers, that full counts */
 	uint64_t refusals_then;
 	uint64_t latency_ns; /* mean of the last windows: for how long to wait */
@@ -194,10 +196,11 @@ static void begin_window(struct fc_call *c, struct adaptive_state *s, int settli
 
 	sum(s, conf->cpus_, &s->then);
 	s->refusals_then = get(&s->refusals);
-	s->began = c->now_ns | 1;
+	s->began = c->now_ns ? c->now_ns : 1;
 	s->settling = (uint32_t)settling;
-	s->ends = c->now_ns + (settling ? at_least(2 * ns, conf->window_ns / 5, WINDOW_MAX_NS)
-	                                : at_least(4 * ns, conf->window_ns, WINDOW_MAX_NS));
+	s->length = settling ? at_least(2 * ns, conf->window_ns / 5, WINDOW_MAX_NS)
+	                     : at_least(4 * ns, conf->window_ns, WINDOW_MAX_NS);
+	s->ends = c->now_ns + s->length;
 }
 
 /* Looks are at most one each check_every, and only by callers that come. */
@@ -309,7 +312,7 @@ static int end_window(struct fc_call *c, struct adaptive_state *s, const struct 
 		s->latency_ns = (d.held << UNIT_SHIFT) / d.all;
 	m = sample_of(o, &d, get(&s->refusals) - s->refusals_then, ns);
 	if (m.calls < lc->min_calls && m.bad_calls < 3) {
-		if (ns < EXTEND * conf->window_ns && d.all)
+		if (ns < EXTEND * s->length && d.all)
 			return 1;
 		if (d.all == 0)
 			fci_law_give_up(&s->law);
@@ -346,7 +349,7 @@ static uint64_t adaptive_tick(struct fc_call *c)
 		return FC_NEVER_NS;
 	lc = law_conf_of(c->conf, o.cap);
 	fci_law_check(&s->law, &lc);
-	if (s->began == 0 || c->now_ns < s->began || s->ends < s->began || s->ends - s->began > WINDOW_MAX_NS) {
+	if (s->began == 0 || c->now_ns < s->began || s->ends < s->began || s->ends - s->began > EXTEND * WINDOW_MAX_NS) {
 		fci_law_give_up(&s->law);
 		begin_window(c, s, 1);
 	} else if (c->now_ns >= s->ends) {
@@ -361,7 +364,7 @@ static uint64_t adaptive_tick(struct fc_call *c)
 		if (s->settling || !end_window(c, s, &o, &lc))
 			begin_window(c, s, s->law.limit != before);
 		else
-			s->ends = c->now_ns + at_least(s->ends - s->began, 1, FC_MS(250));
+			s->ends = c->now_ns + (s->length < FC_MS(250) ? s->length : FC_MS(250));
 	}
 	apply(c, s);
 	show(s);

@@ -10,8 +10,12 @@
 #define WORTH          0.3   /* of the change of a limit, throughput must follow by this share */
 #define REST           8u    /* windows between small steps */
 #define REST_MOST      64u
+#define REST_SHARE     3u    /* at least so many times as long as the step that was undone */
 #define WINDOWS_MOST   4u    /* of one experiment */
-#define SURE           2.0   /* standard deviations */
+#define WINDOWS_FEW    32u   /* of one whose windows have few calls */
+#define CALLS_FEW      1000.0 /* as many say enough of a step of 25 % */
+#define SURE           2.5   /* standard deviations, of a gain */
+#define TELLABLE       1.5   /* the same, of the gain that a step should have */
 #define HERE_MOST      4.0   /* windows that a mean remembers */
 #define JUMP           0.5   /* log2: the world has changed */
 
@@ -51,6 +55,11 @@ static double clamp(double v, double low, double high)
 	return v > low ? v < high ? v : high : low; /* NaN: low */
 }
 
+static double root(double v)
+{
+	return v > 0 ? fci_law_exp2(fci_law_log2(v) / 2) : 0;
+}
+
 static int sane(double v, double low, double high)
 {
 	return v >= low && v <= high;
@@ -58,10 +67,11 @@ static int sane(double v, double low, double high)
 
 /* ---- what is known ----------------------------------------------------------------------------- */
 
-/* Variance of the logarithm of a count of calls: as if their latencies were log-normal. */
+/* Variance of the logarithm of a count of calls. The squared variation of their latencies is taken for the
+ * variance of the natural logarithm: right for narrow latencies, two thirds over for exponential ones. */
 static double noise_of(const struct law_sample *s)
 {
-	double cv2 = fci_law_exp2(0.6931 * clamp(s->variance, 0, 8)) - 1;
+	double cv2 = 0.48 * clamp(s->variance, 0, 8);
 
 	return 2.1 * (cv2 > 0.1 ? cv2 : 0.1); /* (log2 e)^2 */
 }
@@ -71,12 +81,14 @@ static void learn(struct law_point *p, const struct law_sample *s, double most)
 {
 	double share, weight = p->weight + s->calls;
 
-	if (weight > most * s->calls)
-		weight = most * s->calls;
+	most = most * s->calls > CALLS_FEW ? most * s->calls : CALLS_FEW;
+	if (weight > most)
+		weight = most;
 	share = s->calls / weight;
 	p->latency += share * (s->latency - p->latency);
 	p->throughput += share * (fci_law_log2(s->throughput) - p->throughput);
 	p->noise = noise_of(s) / weight;
+	p->spread = s->variance / weight;
 	p->weight = weight;
 }
 
@@ -86,24 +98,27 @@ static double gain(const struct law *l)
 	return l->there.throughput - l->here.throughput - WORTH * fci_law_log2(l->limit / l->base);
 }
 
-/* Latency over the unloaded one, that which does not matter left out. */
-static double queueing(const struct law *l, const struct law_conf *c, double latency)
+/* Latency of `here` over the unloaded one, that which does not matter and what may be chance left out. */
+static double queueing(const struct law *l, const struct law_conf *c)
 {
+	double q = l->here.latency - fci_law_log2(fci_law_exp2(l->unloaded) + c->slack_ns);
+
 	if (l->unloaded <= 0)
 		return 0;
-	return latency - fci_law_log2(fci_law_exp2(l->unloaded) + c->slack_ns);
+	return q > 0 ? clamp(q - root(l->here.spread), 0, q) : q;
 }
 
-/* Latency without queueing: down with what is seen. Up on its own only while nobody is refused and half
- * of the places are free; else by an experiment alone. */
+/* Latency without queueing: down with what is seen, but not by chance: the least of many noisy means is far
+ * below the true one. Up on its own only while nobody is refused and half of the places are free; else by an
+ * experiment alone. */
 static void learn_unloaded(struct law *l, const struct law_sample *s)
 {
-	double more = s->latency - l->unloaded;
+	double more = s->latency - l->unloaded, chance = root(s->variance / s->calls);
 
 	if (l->unloaded <= 0)
 		l->unloaded = s->latency;
 	else if (more < 0)
-		l->unloaded += more / 2;
+		l->unloaded += more + chance < 0 ? (more + chance) / 2 : 0;
 	else if (s->refusing <= 0 && s->bad_calls <= 0 && s->inside * 2 < l->limit)
 		l->unloaded += more / 16;
 }
@@ -160,6 +175,7 @@ static void undo(struct law *l)
 {
 	uint32_t rest = REST << (l->failures < 8 ? l->failures : 8);
 
+	rest = rest > REST_SHARE * l->windows ? rest : REST_SHARE * l->windows;
 	l->undone++;
 	l->failures++;
 	l->wait = rest < REST_MOST ? rest : REST_MOST;
@@ -175,13 +191,14 @@ static void undo(struct law *l)
 static void confirm(struct law *l, const struct law_sample *s)
 {
 	double step = fci_law_log2(l->base / l->tried), more = fci_law_log2(s->throughput) - l->there.throughput;
+	double surely = l->there.latency - root(l->there.spread);
 	int down = l->tried < l->base;
 
 	if (down && s->refusing > 0 && more <= WORTH * step) {
 		l->failures = 0; /* the world has changed meanwhile: nothing is known */
 		l->wait = 0;
-	} else if (down && s->refusing > 0 && l->there.latency > l->unloaded) {
-		l->unloaded = l->there.latency; /* fewer calls did not make it less: nothing had queued */
+	} else if (down && s->refusing > 0 && surely > l->unloaded) {
+		l->unloaded = surely; /* fewer calls did not make it less: nothing had queued */
 	}
 	l->tried = 0;
 	forget(&l->there);
@@ -201,7 +218,7 @@ static void judge(struct law *l, const struct law_sample *s)
 	}
 	g = gain(l);
 	noise = SURE * SURE * (l->here.noise + l->there.noise);
-	if (g * g < noise && l->windows < WINDOWS_MOST)
+	if (g * g < noise && l->windows < (l->there.weight < CALLS_FEW ? WINDOWS_FEW : WINDOWS_MOST))
 		return;
 	if (g > 0)
 		keep(l);
@@ -209,21 +226,29 @@ static void judge(struct law *l, const struct law_sample *s)
 		undo(l);
 }
 
+/* The least step whose gain, should there be none in throughput, can be told from chance. */
+static double least_step(const struct law *l)
+{
+	return fci_law_exp2(clamp(TELLABLE * root(2 * l->here.noise) / WORTH, 0, 1));
+}
+
 /* Callers are being refused, and no step is under way: is it time for one? */
 static void consider(struct law *l, const struct law_conf *c, const struct law_sample *s)
 {
-	double q = queueing(l, c, l->here.latency);
+	double least = least_step(l), small = least > STEP_SMALL ? least : STEP_SMALL;
+	double q = queueing(l, c);
+	int can_fall = (uint32_t)l->base > (uint32_t)c->min; /* by a whole place */
 
-	if (q > c->tolerance && l->base > c->min) {
+	if (q > c->tolerance && can_fall) {
 		if (l->failures == 0 || l->wait == 0)
-			try_limit(l, c, l->base * clamp(fci_law_exp2(-q / 2), STEP_DOWN_MOST, STEP_DOWN_LEAST));
-	} else if (l->down_pays && s->refusing > 0.5 && l->base > c->min) {
-		try_limit(l, c, l->base / STEP_SMALL);
+			try_limit(l, c, l->base * clamp(fci_law_exp2(-q / 2), STEP_DOWN_MOST, clamp(1 / least, 0, STEP_DOWN_LEAST)));
+	} else if (l->down_pays && s->refusing > 0.5 && can_fall) {
+		try_limit(l, c, l->base / small);
 	} else if (q < WIDTH && l->base < c->max) {
 		settle_at(l, clamp(l->base * (1 + (STEP_FREE - 1) * (1 - clamp(q / WIDTH, 0, 0.8))), l->base + 1, c->max));
 		forget(&l->here);
 	} else if (l->wait == 0 && s->refusing > 0.5) {
-		try_limit(l, c, l->upwards ? l->base * STEP_SMALL : l->base / STEP_SMALL);
+		try_limit(l, c, l->upwards ? l->base * small : l->base / small);
 		l->upwards = !l->upwards;
 		l->wait = REST;
 	}
@@ -242,6 +267,14 @@ static int lowered_by_bad(struct law *l, const struct law_conf *c, const struct 
 	return 1;
 }
 
+/* Another latency than so far at this limit, and not by chance. */
+static int has_jumped(const struct law *l, const struct law_sample *s)
+{
+	double by = s->latency - l->here.latency, chance = 3 * root(s->variance / s->calls);
+
+	return by * by > JUMP * JUMP && by * by > chance * chance;
+}
+
 double fci_law_window(struct law *l, const struct law_conf *c, const struct law_sample *s)
 {
 	if (lowered_by_bad(l, c, s) || s->calls < c->min_calls)
@@ -255,7 +288,7 @@ double fci_law_window(struct law *l, const struct law_conf *c, const struct law_
 	learn_unloaded(l, s);
 	if (l->tried > 0)
 		confirm(l, s);
-	if (s->latency - l->here.latency > JUMP || s->latency - l->here.latency < -JUMP)
+	if (has_jumped(l, s))
 		forget(&l->here);
 	learn(&l->here, s, HERE_MOST);
 	l->wait -= l->wait > 0;
@@ -268,7 +301,8 @@ void fci_law_check(struct law *l, const struct law_conf *c)
 {
 	const double *v[] = { &l->unloaded, &l->here.latency, &l->here.throughput, &l->there.latency, &l->there.throughput };
 	int ok = sane(l->limit, 0, 1e9) && sane(l->tried, 0, 1e9) && sane(l->base, 0, 1e9) && sane(l->here.weight, 0, 1e12) &&
-	         sane(l->there.weight, 0, 1e12) && sane(l->here.noise, 0, 1e12) && sane(l->there.noise, 0, 1e12);
+	         sane(l->there.weight, 0, 1e12) && sane(l->here.noise, 0, 1e12) && sane(l->there.noise, 0, 1e12) &&
+	         sane(l->here.spread, 0, 1e12) && sane(l->there.spread, 0, 1e12);
 
 	for (unsigned i = 0; i < sizeof(v) / sizeof(v[0]); i++)
 		ok &= sane(*v[i], -200, 200);

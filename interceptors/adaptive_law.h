@@ -38,6 +38,7 @@ struct law_point {
 	double weight; /* calls; 0: nothing */
 	double latency, throughput; /* logarithms */
 	double noise;  /* variance of the logarithm of throughput */
+	double spread; /* variance of the mean latency */
 };
 
 struct law {

@@ -262,16 +262,59 @@ static void a_ceiling_lower_than_the_limit_holds_from_the_next_tick(void **state
 /* Netflix/concurrency-limits PR #134, #165 */
 static void a_day_of_overload_moves_neither_limit_nor_baseline(void **state)
 {
+	uint64_t served = 0;
+
 	(void)state;
 	rule((struct fc_adaptive_conf){ .initial = 20 });
-	server(8, FC_S(4), 2);
+	server(8, FC_S(4), 2); /* at two calls a second a window says little */
 	sv.tick_ns = FC_S(1);
 	run(FC_S(3600));
 	for (int hour = 0; hour < 24; hour++) {
 		run(FC_S(3600));
 		assert_in_range(look().base, 4, 16);
 		assert_true(look().unloaded_ns < FC_S(4)); /* typical, of exponential times: 2.2 s */
+		served += sv.came - sv.refused;
 	}
+	assert_true(served > 24 * 7200 * 17 / 20); /* of what the eight can do */
+	stop();
+}
+
+/* From the floor, too, and when it is no whole number: the limit is between two places then. */
+static void few_calls_lift_the_limit_from_the_floor(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 8; seed++) {
+		rng.state = seed * 0x9e3779b97f4a7c15u;
+		rule((struct fc_adaptive_conf){ .initial = 4 });
+		server(8, FC_S(4), 2);
+		sv.tick_ns = FC_S(1);
+		run(6 * FC_S(3600));
+		assert_in_range(look().base, 5, 20);
+		assert_true((sv.came - sv.refused) * 10 > 6 * 7200 * 8);
+		stop();
+		assert_int_equal(fc_iface_set_chain(g.f, NULL, 0), 0);
+		fc_tick(g.fc, 0);
+	}
+}
+
+/* Two looks at one moment, as when health turns bad, are one. */
+static void a_second_look_at_one_moment_ends_no_experiment(void **state)
+{
+	uint32_t undone;
+
+	(void)state;
+	rule((struct fc_adaptive_conf){ .initial = 20 });
+	server(8, FC_MS(20), 3);
+	run(FC_S(5));
+	undone = look().undone + look().kept;
+	for (int i = 0; i < 2000; i++) {
+		run(FC_MS(50));
+		g.fc->tick_all = 1;
+		(void)fc_tick(g.fc, FC_S(1));
+		g.fc->tick_all = 1;
+		(void)fc_tick(g.fc, FC_S(1));
+	}
+	assert_true(look().undone + look().kept >= undone + 5);
 	stop();
 }
 
@@ -701,6 +744,8 @@ int main(void)
 		T(the_ceiling_holds_whatever_the_samples),
 		T(a_ceiling_lower_than_the_limit_holds_from_the_next_tick),
 		T(a_day_of_overload_moves_neither_limit_nor_baseline),
+		T(few_calls_lift_the_limit_from_the_floor),
+		T(a_second_look_at_one_moment_ends_no_experiment),
 		T(time_outs_alone_lower_the_limit),
 		T(few_time_outs_change_nothing),
 		T(six_hours_of_a_slow_dependency_are_forgotten),
