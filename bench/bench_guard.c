@@ -80,6 +80,48 @@ static int off_setup(const struct bench_subject *s, const struct bench_case *c, 
 	return rc ? rc : fc_iface_set_off(*ret_state, 1);
 }
 
+/* A refusal that looks at those inside before, as one does each check_every. */
+
+struct full {
+	struct fc_iface *iface;
+	struct fc_entry *entries;
+	uint32_t n;
+};
+
+static int check_setup(const struct bench_subject *s, const struct bench_case *c, void **ret_state)
+{
+	FC_OPTS(fc_iface_opts, o, .cap = s->arg, .expand = 1, .check_every_ns = 1, .latency = FC_LATENCY_EXACT,
+	        .stuck_after_ns = FC_NEVER_NS);
+	struct full *full = bench_alloc(sizeof(*full));
+
+	(void)c;
+	*full = (struct full){ .iface = guard_iface(s->name, &o), .entries = bench_alloc(s->arg * sizeof(struct fc_entry)), .n = s->arg };
+	for (uint32_t i = 0; i < full->n; i++) {
+		full->entries[i] = (struct fc_entry)FC_ENTRY_INIT;
+		if (fc_enter(&full->entries[i], full->iface, NULL))
+			bench_die("cannot fill the cap: call %u of %u", i + 1, full->n);
+	}
+	*ret_state = full;
+	return 0;
+}
+
+static uint64_t check_run(void *state, struct bench_worker *w, uint32_t n)
+{
+	const struct full *full = state;
+
+	return guard_run(full->iface, w, n);
+}
+
+static void check_teardown(void *state)
+{
+	struct full *full = state;
+
+	for (uint32_t i = 0; i < full->n; i++)
+		fc_exit(&full->entries[i]);
+	free(full->entries);
+	free(full);
+}
+
 #define SUBJECT(name_, what_, setup_, run_, arg_)                                                  \
 	{ .name = name_, .what = what_, .setup = setup_, .run = run_, .arg = arg_ }
 
@@ -87,6 +129,10 @@ static int off_setup(const struct bench_subject *s, const struct bench_case *c, 
 #define GUARD(name_, what_, setup_, run_, arg_)                                                    \
 	{ .name = name_, .what = what_, .setup = setup_, .run = run_, .arg = arg_,                 \
 	  .teardown = guard_teardown }
+
+#define CHECK(name_, what_, cap_)                                                                  \
+	{ .name = name_, .what = what_, .setup = check_setup, .run = check_run,                     \
+	  .teardown = check_teardown, .refuses = true, .arg = cap_ }
 
 static const struct bench_subject more[] = {
 	GUARD("guard_block", "the same as FC_GUARD(e, handle) { }", guard_setup, block_run, 0),
@@ -96,6 +142,9 @@ static const struct bench_subject more[] = {
 	GUARD("guard_no_op_1", "and 1 interceptor that does nothing", chain_setup, guard_run, 1),
 	GUARD("guard_no_op_2", "and 2", chain_setup, guard_run, 2),
 	GUARD("guard_no_op_3", "and 3", chain_setup, guard_run, 3),
+	CHECK("check_64", "a refusal with its check of those inside: 64", 64),
+	CHECK("check_1024", "1024", 1024),
+	CHECK("check_65536", "65536", 65536),
 };
 
 /* Spaced: 1.7 us of own work a call, half of it inside the guard. */

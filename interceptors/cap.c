@@ -173,7 +173,7 @@ static int full_for_long(const struct fc_call *c, const struct cap_state *s)
 static int denied(struct fc_call *c, const struct cap_state *s, uint32_t limit)
 {
 	const struct fc_cap_conf *conf = c->conf;
-	uint32_t overdue, inside = fc_inside(c->iface, &overdue);
+	uint32_t overdue, inside;
 
 	if (conf->expand <= 1)
 		return FC_DENIED_OFF;
@@ -181,6 +181,7 @@ static int denied(struct fc_call *c, const struct cap_state *s, uint32_t limit)
 		return FC_DENIED_AT_MOST;
 	if (fc_health_word(c->iface) != 0)
 		return FC_DENIED_HEALTH;
+	inside = fc_inside(c->iface, &overdue);
 	if (overdue * 2 >= inside && overdue > 0)
 		return FC_DENIED_OVERDUE;
 	if (s->before)

@@ -8,6 +8,12 @@
 
 #define LOOK_AT 16u /* calls that one check looks at */
 #define OLDEST  8u  /* of them, the oldest; the others in turn, so that those that live hide none */
+#define PLACES  512u /* places that one check passes over; the next one goes on behind them */
+
+/* A part of the places. */
+struct part {
+	uint32_t from, count;
+};
 
 /* ---- proof ------------------------------------------------------------------------------------- */
 
@@ -65,14 +71,14 @@ static int may_be_stale(const struct fc_iface *f, const struct fci_view *v, uint
 	return !fci_is_detached(v->word) && (uint64_t)FCI_OWNER(v->word) << 3 == fci_me(f);
 }
 
-/* The next n of them, by their slots. */
-static uint32_t in_turn(struct fc_iface *f, struct fci_view *v, uint32_t n)
+/* The next n of them, by their slots, among at most `places`. */
+static uint32_t in_turn(struct fc_iface *f, struct fci_view *v, uint32_t n, uint32_t places)
 {
 	fci_a32 *turn = &f->block->rare.purge_turn;
 	/* N1: whose turn it is; two checks at once may look at the same ones. */
 	uint32_t slots = fci_slots(f), s = atomic_load_explicit(turn, FCI_RLX), have = 0;
 
-	for (uint32_t i = 0; i < slots && have < n; i++, s++) {
+	for (uint32_t i = 0; i < places && have < n; i++, s++) {
 		if (s >= slots)
 			s = 0;
 		if (fci_view(f, s, &v[have]) && may_be_stale(f, &v[have], 0))
@@ -93,16 +99,21 @@ static uint32_t purge_these(struct fc_iface *f, const struct fci_view *v, uint32
 	return n;
 }
 
-uint32_t fci_purge_stale(struct fc_iface *f, uint64_t now)
+static uint32_t purge_in(struct fc_iface *f, struct part p, uint64_t now)
 {
 	struct fci_view v[LOOK_AT];
-	uint32_t have = fci_oldest_of(f, v, OLDEST, may_be_stale, 0), n = purge_these(f, v, have, now);
+	uint32_t have = fci_oldest_of(f, p.from, p.count, v, OLDEST, may_be_stale, 0), n = purge_these(f, v, have, now);
 
 	if (have == OLDEST)
-		n += purge_these(f, v, in_turn(f, v, LOOK_AT - OLDEST), now);
+		n += purge_these(f, v, in_turn(f, v, LOOK_AT - OLDEST, p.count), now);
 	if (n)
 		purged(f, n);
 	return n;
+}
+
+uint32_t fci_purge_stale(struct fc_iface *f, uint64_t now)
+{
+	return purge_in(f, (struct part){ 0, fci_slots(f) }, now);
 }
 
 uint32_t fci_purge_thread(struct fc_iface *f, uint32_t tid, uint64_t now)
@@ -181,14 +192,22 @@ static void fill(struct fci_writeoff *w, const struct fci_view *v)
 	atomic_store_explicit(&w->word, v->word, FCI_REL);
 }
 
+/* Are there more in use than the budget that was made smaller allows? */
+static int over_budget(const struct fc_iface *f, uint32_t budget)
+{
+	return budget < fci_writeoffs(f) && fci_writeoff_used(f) > budget;
+}
+
 /* An element of the budget, RESV: nobody but this thread, or who mends after its death, changes it. */
 static struct fci_writeoff *reserve(struct fc_iface *f, uint64_t *k)
 {
 	uint32_t budget = budget_of(f);
-	/* N4: own word. */
+	/* N4: own word, and where the last one was found. */
 	uint64_t me = fci_me(f) >> 3 << 22 | atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX);
+	uint32_t from = atomic_load_explicit(&f->block->rare.writeoff_turn, FCI_RLX);
 
-	for (uint32_t i = 0; i < budget; i++) {
+	for (uint32_t n = 0; n < budget; n++) {
+		uint32_t i = (uint32_t)(((uint64_t)from + n) % budget);
 		struct fci_writeoff *w = element(f, i);
 		/* N5: re-checked by the CAS. */
 		uint64_t empty = atomic_load_explicit(&w->key, FCI_RLX);
@@ -197,9 +216,11 @@ static struct fci_writeoff *reserve(struct fc_iface *f, uint64_t *k)
 		/* X1 -> A1: acquire: its last user is done with the fields. SC with the count that follows. */
 		if (KEY_STATE(empty) != EMPTY || !atomic_compare_exchange_strong_explicit(&w->key, &empty, *k, FCI_SC, FCI_RLX))
 			continue;
-		if (fci_writeoff_used(f) <= budget)
+		/* N4: as above. */
+		atomic_store_explicit(&f->block->rare.writeoff_turn, i + 1, FCI_RLX);
+		if (!over_budget(f, budget))
 			return w;
-		(void)turn(w, k, EMPTY); /* the budget was made smaller */
+		(void)turn(w, k, EMPTY);
 		return NULL;
 	}
 	return NULL;
@@ -261,13 +282,13 @@ static int purge_both(struct fc_iface *f, const struct fci_view *v, void *arg)
 	return 1;
 }
 
-static int write_off(struct fc_iface *f, const struct fci_view *v, uint64_t now)
+static int write_off(struct fc_iface *f, const struct fci_view *v, uint64_t now, uint32_t *used)
 {
 	struct step s;
 
 	s.w = reserve(f, &s.k);
 	if (!s.w) {
-		fc_event_note(f, FC_EVENT_WRITEOFF_USED_UP, fci_writeoff_used(f), budget_of(f));
+		fc_event_note(f, FC_EVENT_WRITEOFF_USED_UP, *used, budget_of(f));
 		return 0;
 	}
 	FC_TEST_POINT("writeoff_resv");
@@ -276,7 +297,7 @@ static int write_off(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 		return 0;
 	/* N1: a statistic. */
 	atomic_fetch_add_explicit(&f->block->rare.writeoffs, 1, FCI_RLX);
-	fc_event_note(f, FC_EVENT_WRITTEN_OFF, now - v->start, fci_writeoff_used(f));
+	fc_event_note(f, FC_EVENT_WRITTEN_OFF, now - v->start, ++*used);
 	return 1;
 }
 
@@ -414,12 +435,13 @@ static int is_overdue(const struct fc_iface *f, const struct fci_view *v, uint64
 }
 
 /* Write the oldest overdue calls off, as far as the budget goes. */
-static uint32_t write_off_overdue(struct fc_iface *f, uint64_t now)
+static uint32_t write_off_overdue(struct fc_iface *f, struct part p, uint64_t now)
 {
 	struct fci_view v[LOOK_AT];
-	uint32_t have = budget_of(f) ? fci_oldest_of(f, v, LOOK_AT, is_overdue, now) : 0, n = 0;
+	uint32_t have = budget_of(f) ? fci_oldest_of(f, p.from, p.count, v, LOOK_AT, is_overdue, now) : 0, n = 0;
+	uint32_t used = have ? fci_writeoff_used(f) : 0;
 
-	while (n < have && write_off(f, &v[n], now))
+	while (n < have && write_off(f, &v[n], now, &used))
 		n++;
 	return n;
 }
@@ -436,23 +458,55 @@ static int win_check(struct fc_iface *f, uint64_t now)
 	return atomic_compare_exchange_strong_explicit(&f->gate->next_check, &next, now + every, FCI_RLX, FCI_RLX);
 }
 
+/* The next PLACES of them, or all. */
+static struct part next_part(struct fc_iface *f)
+{
+	fci_a32 *turn = &f->block->rare.check_turn;
+	uint32_t slots = fci_slots(f), from;
+
+	if (slots <= PLACES)
+		return (struct part){ 0, slots };
+	/* N1: whose turn it is: one check at a time. */
+	from = atomic_load_explicit(turn, FCI_RLX);
+	from = from < slots ? from : 0;
+	atomic_store_explicit(turn, from + PLACES, FCI_RLX);
+	return (struct part){ from, slots - from < PLACES ? slots - from : PLACES };
+}
+
+/* Free places that nobody is told of: who freed them was stopped before it could. How many. */
+static uint32_t show_free(struct fc_iface *f, struct part p, uint32_t limit)
+{
+	uint32_t n = 0;
+
+	for (uint32_t s = p.from; s < p.from + p.count; s++) {
+		/* N9: a hint; whoever follows it claims by CAS. */
+		if (FCI_LOW(atomic_load_explicit(fci_word(f, s), FCI_RLX)) != FCI_FREE || fci_rank(f, s) >= limit)
+			continue;
+		fci_hint(f, s);
+		n++;
+	}
+	return n;
+}
+
 /* A2 -> X3 of limit.c: the limit. */
 int fci_check(struct fc_iface *f, uint64_t now)
 {
 	struct fci_rare *r = &f->block->rare;
 	uint32_t limit = FCI_GATE_LIMIT(atomic_load_explicit(&f->gate->word, FCI_SC)), room;
+	struct part p;
 
 	if (!win_check(f, now))
 		return 0;
+	p = next_part(f);
 	fci_miss_tick(f->fc);
 	fci_max_u32(&r->peak, limit);
-	room = fci_purge_stale(f, now);
+	room = purge_in(f, p, now);
 	if (!room)
-		room = write_off_overdue(f, now);
-	fci_weight_sweep(f);
+		room = write_off_overdue(f, p, now);
+	fci_weight_sweep(f, p.from, p.count);
 	(void)fci_limit_tick(f);
-	fci_hints_reset(f); /* whatever a stopped releaser may have hidden */
 	if (!room && fci_chain_full(f, now))
 		room = 1;
-	return 1; /* the hints were reset, so a free place would be found now */
+	FC_TEST_POINT("checked");
+	return show_free(f, p, limit) || room;
 }

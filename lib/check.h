@@ -2,8 +2,9 @@
 /*
  * check.h - before a refusal: are the oldest calls really there?
  *
- * One refused caller each check_every looks at the oldest calls; all others pass by at the price of
- * one comparison. Stale calls are ended (purged) at once. Proof that a call has left:
+ * One refused caller each check_every passes over up to 512 places, the next one over those behind them, and
+ * looks at the oldest calls there; all others pass by at the price of one comparison. (Housekeeping looks at the
+ * oldest of all.) Stale calls are ended (purged) at once. Proof that a call has left:
  *   - its thread is gone; or
  *   - its thread has since entered a guard, on the same known stack, whose entry overlaps the
  *     call's entry, or from a frame wholly above it: then the scope that held the entry is dead (a
@@ -37,7 +38,8 @@
 
 #include "inflight.h"
 
-/* By a refused caller. 1: room may have been made, try again. Lock-free; a few us. */
+/* By a refused caller. 1: room may have been made, try again. Lock-free; 1 us for 64 places, 5 us for 512 and
+ * more, with few threads. */
 int fci_check(struct fc_iface *f, uint64_t now);
 
 /* Purge what is stale among the oldest, as housekeeping. Returns how many. */

@@ -452,15 +452,16 @@ static int pick_all(const struct fc_iface *f, const struct fci_view *v, uint64_t
 
 uint32_t fci_oldest(const struct fc_iface *f, struct fci_view *v, uint32_t n)
 {
-	return fci_oldest_of(f, v, n, pick_all, 0);
+	return fci_oldest_of(f, 0, fci_slots(f), v, n, pick_all, 0);
 }
 
-uint32_t fci_oldest_of(const struct fc_iface *f, struct fci_view *v, uint32_t n, fci_pick_fn pick, uint64_t arg)
+uint32_t fci_oldest_of(const struct fc_iface *f, uint32_t from, uint32_t count, struct fci_view *v, uint32_t n,
+                       fci_pick_fn pick, uint64_t arg)
 {
-	uint32_t have = 0, slots = fci_slots(f);
+	uint32_t have = 0;
 	struct fci_view one;
 
-	for (uint32_t s = 0; s < slots && n; s++) {
+	for (uint32_t s = from; s < from + count && n; s++) {
 		uint32_t i;
 
 		if (!fci_view(f, s, &one) || (have == n && one.start >= v[have - 1].start) || !pick(f, &one, arg))
@@ -532,6 +533,7 @@ void fci_inflight_reset(struct fc_iface *f)
 	/* N8: alone. */
 	atomic_store_explicit(&f->block->resizing, 0, FCI_RLX);
 	atomic_store_explicit(&f->block->rare.lending, 0, FCI_RLX);
+	atomic_store_explicit(&f->block->rare.loans, 0, FCI_RLX);
 	fci_hints_reset(f);
 }
 

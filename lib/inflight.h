@@ -20,7 +20,7 @@
  * set by a release since it was last cleared, and hints are cleared by one prober at a time; others
  * only look. A thread stopped anywhere makes nobody wait: at worst one free slot stays hidden
  * (stopped between its release and its look at the hints) until the next release in its group or
- * the next check.
+ * the next check that passes it.
  *
  * Invariants (tests/test_inflight.c, tests/stress_inflight.c, tests/model):
  * I1  slots with rank < limit that are not FREE number at most limit.
@@ -264,9 +264,10 @@ int fci_view(const struct fc_iface *f, uint32_t slot, struct fci_view *v);
 /* Oldest first: the n oldest calls, sorted; returns how many were written. O(slots). */
 uint32_t fci_oldest(const struct fc_iface *f, struct fci_view *v, uint32_t n);
 
-/* The same of those that `pick` wants. */
+/* The same of those in the `count` slots from `from` on that `pick` wants. O(count). */
 typedef int (*fci_pick_fn)(const struct fc_iface *f, const struct fci_view *v, uint64_t arg);
-uint32_t fci_oldest_of(const struct fc_iface *f, struct fci_view *v, uint32_t n, fci_pick_fn pick, uint64_t arg);
+uint32_t fci_oldest_of(const struct fc_iface *f, uint32_t from, uint32_t count, struct fci_view *v, uint32_t n,
+                       fci_pick_fn pick, uint64_t arg);
 
 /* Places taken (lent ones once), any rank; of them with rank >= limit in *ret_over. O(slots). */
 uint32_t fci_inside_count(const struct fc_iface *f, uint32_t limit, uint32_t *ret_over);

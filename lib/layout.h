@@ -222,7 +222,10 @@ struct fci_rare {
 	fci_a64 inject; /* status << 32 | count */
 	fci_a64 tickets;              /* of waiters: wait.c */
 	fci_a32 lending;              /* 1: somebody lends: limit.c */
-	fci_a32 purge_turn;           /* slot that a check looks at next: check.c */
+	fci_a32 loans;                /* LENT slots, or more */
+	fci_a32 purge_turn;           /* slot that is looked at in turn next: check.c */
+	fci_a32 check_turn;           /* first slot of the next check */
+	fci_a32 writeoff_turn;        /* element that is tried first */
 	fci_a32 peak, overdue, overdue_peak;
 	fci_a32 reasons_seen[FC_STATS_REASONS]; /* counts at the last look, low halves */
 	fci_a64 refusing_since, refused_seen, refused_before;

@@ -125,10 +125,12 @@ static uint64_t partner_tag(const struct fc_iface *f, uint32_t lent)
 	return atomic_load_explicit(&fci_record(f, lent)->tag, FCI_ACQ);
 }
 
-/* The slot (and in *ret_word its word) that is lent for call `slot` with word `w`, or UINT32_MAX. O(slots). */
+/* The slot (and in *ret_word its word) that is lent for call `slot` with word `w`, or UINT32_MAX. O(slots) while
+ * there are loans. */
 static uint32_t find_lent(const struct fc_iface *f, uint32_t slot, uint64_t w, uint64_t *ret_word)
 {
-	uint32_t slots = fci_slots(f);
+	/* A3 -> X4: whoever has made the call a lender has counted the loan before. */
+	uint32_t slots = atomic_load_explicit(&f->block->rare.loans, FCI_SC) ? fci_slots(f) : 0;
 
 	for (uint32_t s = 0; s < slots; s++) {
 		/* A1 -> R1. */
@@ -147,6 +149,9 @@ void fci_aux_free(struct fc_iface *f, uint32_t slot, uint64_t w)
 	atomic_fetch_add_explicit(n, 1, FCI_RLX);
 	if (!fci_release(f, slot, w))
 		atomic_fetch_sub_explicit(n, 1, FCI_RLX);
+	else if (FCI_STATE(w) == FCI_LENT)
+		/* N6: late is slow, not wrong: there seem to be loans still. */
+		atomic_fetch_sub_explicit(&f->block->rare.loans, 1, FCI_RLX);
 }
 
 /* Free the slot that was lent for a call. */
@@ -205,6 +210,8 @@ static void lend_to(struct fc_iface *f, uint32_t slot, uint64_t w, uint64_t gate
 	/* R1 -> A1: the record names the call before the word says LENT. The owner is the call's: a reaper
 	 * of its process finds both. */
 	lent = c.word | (w & OWNER_MASK) | FCI_LENT;
+	/* X4 -> A3: before the call is a lender. */
+	atomic_fetch_add_explicit(&f->block->rare.loans, 1, FCI_SC);
 	atomic_store_explicit(fci_word(f, c.slot), lent, FCI_SC);
 	FC_TEST_POINT("lent");
 	/* X1: SC as all words. */

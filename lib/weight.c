@@ -93,11 +93,11 @@ void fci_weight_free(struct fc_iface *f, const uint32_t *aux, uint32_t n, uint32
 			fci_aux_free(f, aux[i], w);
 }
 
-void fci_weight_sweep(struct fc_iface *f)
+void fci_weight_sweep(struct fc_iface *f, uint32_t from, uint32_t count)
 {
 	uint32_t slots = fci_slots(f);
 
-	for (uint32_t s = 0; s < slots; s++) {
+	for (uint32_t s = from; s < from + count; s++) {
 		/* A1 -> R1. */
 		uint64_t w = atomic_load_explicit(fci_word(f, s), FCI_ACQ), tag, primary;
 

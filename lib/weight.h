@@ -25,7 +25,7 @@ uint32_t fci_weight_list(const struct fc_iface *f, uint32_t slot, uint64_t word,
 /* After it. */
 void fci_weight_free(struct fc_iface *f, const uint32_t *aux, uint32_t n, uint32_t slot, uint64_t word);
 
-/* Free AUX slots whose primary has moved on. */
-void fci_weight_sweep(struct fc_iface *f);
+/* Free AUX slots, of these, whose primary has moved on. */
+void fci_weight_sweep(struct fc_iface *f, uint32_t from, uint32_t count);
 
 #endif /* FCI_WEIGHT_H */

@@ -118,6 +118,33 @@ static void a_scope_entered_again_at_the_same_place_was_left(void **state)
 	guarded_empty(e, 2);
 }
 
+/* A check passes over 512 places; the next goes on behind them, all round. */
+static void of_a_large_cap_each_check_looks_at_a_part(void **state)
+{
+	enum { MANY = 2000 };
+	struct fc_entry *many = calloc(MANY, sizeof(*many));
+
+	(void)state;
+	assert_non_null(many);
+	open_cap(MANY);
+	for (int round = 0; round < 10; round++) { /* wherever the stale ones stand */
+		unsigned first = guarded_fill(&g, many, 199 * (unsigned)round);
+
+		assert_int_equal(down(3, enter_and_forget), 0);
+		guarded_pass(&g, 1);
+		guarded_empty(many, first); /* now it is the oldest */
+		assert_int_equal(guarded_fill(&g, many, MANY - 1), MANY - 1);
+		for (int i = 0; i < 4; i++) {
+			check_is_due();
+			if (down(3, enter_and_exit) == 0)
+				break;
+		}
+		assert_int_equal(guarded_stats(&g).purged, round + 1);
+		guarded_empty(many, MANY - 1);
+	}
+	free(many);
+}
+
 static void a_guard_entered_above_the_frame_of_a_call_proves_that_it_was_left(void **state)
 {
 	(void)state;
@@ -1054,6 +1081,7 @@ static void a_hang_of_all_lets_no_more_in_than_cap_and_budget(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(of_a_large_cap_each_check_looks_at_a_part, teardown),
 		cmocka_unit_test_teardown(a_scope_entered_again_at_the_same_place_was_left, teardown),
 		cmocka_unit_test_teardown(a_guard_entered_above_the_frame_of_a_call_proves_that_it_was_left, teardown),
 		cmocka_unit_test_teardown(scopes_that_were_left_are_found_behind_many_living_calls, teardown),

@@ -339,7 +339,7 @@ static void a_living_heavy_call_is_not_swept(void **state)
 	for (int i = 0; i < 10; i++) {
 		guarded_pass(&g, FC_MS(20));
 		assert_int_equal(enter_heavy(&e[1], 1), FC_REFUSED_CAP);
-		fci_weight_sweep(g.f);
+		fci_weight_sweep(g.f, 0, fci_slots(g.f));
 		assert_int_equal(fc_inside(g.f, NULL), 10);
 	}
 	fc_exit(&e[0]);
