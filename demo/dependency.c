@@ -4,6 +4,7 @@
  *
  *     GET /                   answers after the delay
  *     GET /set?delay_ms=50    the delay
+ *     GET /set?fail=1         answer 500, after the delay; fail=0: 200
  *     GET /set?hang=1         answer nobody; hang=0: answer those too that have waited
  *     GET /set?capacity=4     work on 4 requests at once, others wait; 0: on all of them
  *
@@ -22,7 +23,7 @@
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	int delay_ms, hang, capacity, busy;
+	int delay_ms, fail, hang, capacity, busy;
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .delay_ms = 10 };
 
 static void sleep_ms(int ms)
@@ -32,15 +33,17 @@ static void sleep_ms(int ms)
 	nanosleep(&t, NULL);
 }
 
-static void work(void)
+/* Returns the status of the answer. */
+static unsigned work(void)
 {
-	int delay_ms;
+	int delay_ms, fail;
 
 	pthread_mutex_lock(&state.lock);
 	while (state.hang || (state.capacity && state.busy >= state.capacity))
 		pthread_cond_wait(&state.changed, &state.lock);
 	state.busy++;
 	delay_ms = state.delay_ms;
+	fail = state.fail;
 	pthread_mutex_unlock(&state.lock);
 
 	sleep_ms(delay_ms);
@@ -50,6 +53,7 @@ static void work(void)
 	if (state.capacity)
 		pthread_cond_signal(&state.changed);
 	pthread_mutex_unlock(&state.lock);
+	return fail ? MHD_HTTP_INTERNAL_SERVER_ERROR : MHD_HTTP_OK;
 }
 
 static void set(struct MHD_Connection *c, const char *name, int *value)
@@ -72,6 +76,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	static char seen[] = "";
 	static char text[] = "42 pieces\n";
 	struct MHD_Response *response;
+	unsigned status = MHD_HTTP_OK;
 	enum MHD_Result rc;
 
 	(void)arg, (void)method, (void)version, (void)body;
@@ -82,15 +87,16 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	}
 	if (strcmp(url, "/set") == 0) {
 		set(c, "delay_ms", &state.delay_ms);
+		set(c, "fail", &state.fail);
 		set(c, "hang", &state.hang);
 		set(c, "capacity", &state.capacity);
 	} else {
-		work();
+		status = work();
 	}
 	response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_PERSISTENT);
 	if (!response)
 		return MHD_NO;
-	rc = MHD_queue_response(c, MHD_HTTP_OK, response);
+	rc = MHD_queue_response(c, status, response);
 	MHD_destroy_response(response);
 	return rc;
 }

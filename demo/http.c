@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define ROUTES_MAX 16
 
@@ -18,7 +19,7 @@ struct http_request {
 	struct MHD_Connection *connection;
 	struct http_request *next; /* in the queue */
 	struct MHD_Response *response;
-	uint64_t id;
+	uint64_t id, received_ns;
 	int route;
 	int status;
 	int queued;  /* went to the workers */
@@ -99,6 +100,14 @@ static int find_route(const struct http *h, const char *path)
 	return -1;
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 static struct http_request *new_request(struct http *h, struct MHD_Connection *c, const char *path)
 {
 	struct http_request *r = calloc(1, sizeof(*r));
@@ -110,6 +119,7 @@ static struct http_request *new_request(struct http *h, struct MHD_Connection *c
 	r->connection = c;
 	r->route = find_route(h, path);
 	r->id = id ? strtoull(id, NULL, 10) : 0;
+	r->received_ns = now_ns();
 	return r;
 }
 
@@ -232,6 +242,21 @@ uint64_t http_request_id(const struct http_request *r)
 	return r->id;
 }
 
+const char *http_path(const struct http_request *r)
+{
+	return r->http->routes[r->route].path;
+}
+
+const char *http_header(const struct http_request *r, const char *name)
+{
+	return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+uint64_t http_waited_ns(const struct http_request *r)
+{
+	return now_ns() - r->received_ns;
+}
+
 void http_reply_retry(struct http_request *r, int status, const char *body, uint32_t retry_after_s)
 {
 	char number[24];
@@ -260,6 +285,12 @@ void http_reply_retry(struct http_request *r, int status, const char *body, uint
 void http_reply(struct http_request *r, int status, const char *body)
 {
 	http_reply_retry(r, status, body, 0);
+}
+
+void http_reply_header(struct http_request *r, const char *name, const char *value)
+{
+	if (r->response && value)
+		MHD_add_response_header(r->response, name, value);
 }
 
 void http_count(struct http_request *r)

@@ -35,11 +35,15 @@ void http_stop(struct http *h);
 
 /* The client's X-Request-Id (a number; 0: none). It is sent back with the reply. */
 uint64_t http_request_id(const struct http_request *r);
+const char *http_path(const struct http_request *r);                     /* of its route */
+const char *http_header(const struct http_request *r, const char *name); /* NULL: it has none */
+uint64_t http_waited_ns(const struct http_request *r);                   /* since it was received */
 
 /* The answer, as plain text. retry_after_s 0: no Retry-After header. */
 void http_reply(struct http_request *r, int status, const char *body);
 void http_reply_retry(struct http_request *r, int status, const char *body,
                       uint32_t retry_after_s);
+void http_reply_header(struct http_request *r, const char *name, const char *value); /* after the reply; NULL value: none */
 
 /*
  * Only for the table at the end of the demo: from http_count() to its reply the request counts as

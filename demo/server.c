@@ -8,9 +8,10 @@
  *     /sale     a flash sale: long quiet, then everybody at once
  *     /stats    what the guards have seen
  *
- * Each handler is one guarded block (FC_GUARD); so is the call to a dependency (FC_GUARD_OR). The
- * numbers are in set_guards(), the life of the library in main(). HTTP, the pool of workers and
- * the HTTP client are plumbing, in http.c and client.c.
+ * and the pages of pages.c. Each handler is one guarded block (FC_GUARD); so is the call to a dependency
+ * (FC_GUARD_OR). The numbers are in set_guards(), or all of them in a file (--rules FILE), which is watched;
+ * the life of the library is in main(). HTTP, the pool of workers and the HTTP client are plumbing, in
+ * http.c and client.c.
  */
 #include <errno.h>
 #include <fcguard/fcguard.h>
@@ -25,21 +26,17 @@
 
 #include "client.h"
 #include "http.h"
+#include "pages.h"
+#include "server.h"
 
 #define WORKERS 64
-
-struct dependency {
-	const char *url;
-	struct fc_iface *guard;
-};
 
 static struct dependency report_service, stock_service;
 static struct http *http;
 
 /* ---- handlers: they run in the workers, and may block ---- */
 
-/* The answer to a refused call: 503 (429 for rates and quotas), and when to try again. */
-static void refuse(struct http_request *r, const struct fc_entry *e)
+void refuse(struct http_request *r, const struct fc_entry *e)
 {
 	FC_OPTS(fc_decision, why, );
 	char text[160];
@@ -48,14 +45,21 @@ static void refuse(struct http_request *r, const struct fc_entry *e)
 	snprintf(text, sizeof(text), "%s: %s (%llu of %llu)\n", why.iface, fc_status_text(why.status),
 	         (unsigned long long)why.observed, (unsigned long long)why.limit);
 	http_reply_retry(r, fc_decision_http_status(&why), text, fc_decision_retry_after_s(&why));
+	http_reply_header(r, "X-Refused-By", why.rule);
 }
 
-/* A guarded call to a dependency. 0; -EBUSY: refused; else what client_get() says. */
-static int ask(const struct dependency *d, char *answer, size_t len)
+static int busy(const struct fc_entry *e, struct fc_decision *ret_why)
+{
+	fc_entry_decision(e, ret_why);
+	return -EBUSY;
+}
+
+/* A guarded call to a dependency. 0; -EBUSY: refused, see *ret_why; else what client_get() says. */
+static int ask(const struct dependency *d, char *answer, size_t len, struct fc_decision *ret_why)
 {
 	int rc = 0;
 
-	FC_GUARD_OR(return -EBUSY, e, d->guard) {
+	FC_GUARD_OR(return busy(&e, ret_why), e, d->guard) {
 		rc = client_get(d->url, answer, len);
 		if (rc)
 			fc_entry_mark(&e, rc == -ETIMEDOUT ? FC_OUTCOME_TIMEOUT : FC_OUTCOME_ERROR);
@@ -63,11 +67,11 @@ static int ask(const struct dependency *d, char *answer, size_t len)
 	return rc;
 }
 
-/* Ask a dependency and pass its answer on; e is the handler's own entry. */
-static void relay(struct http_request *r, struct fc_entry *e, const struct dependency *d)
+void relay(struct http_request *r, struct fc_entry *e, const struct dependency *d)
 {
+	FC_OPTS(fc_decision, why, .status = 0);
 	char answer[256];
-	int rc = ask(d, answer, sizeof(answer));
+	int rc = ask(d, answer, sizeof(answer), &why);
 
 	if (rc == 0) {
 		http_reply(r, 200, answer);
@@ -75,6 +79,8 @@ static void relay(struct http_request *r, struct fc_entry *e, const struct depen
 	}
 	fc_entry_mark(e, rc == -ETIMEDOUT ? FC_OUTCOME_TIMEOUT : FC_OUTCOME_ERROR);
 	http_reply(r, rc == -EBUSY ? 503 : 502, "the service behind this page does not answer\n");
+	if (rc == -EBUSY)
+		http_reply_header(r, "X-Refused-By", why.rule);
 }
 
 /* Some work of our own. */
@@ -133,11 +139,30 @@ static void get_sale(struct http_request *r)
 	}
 }
 
+static void get_stats(struct http_request *r);
+
+static const struct http_route routes[] = {
+	{ "/fast", get_fast, 0 },     { "/report", get_report, 0 }, { "/stock", get_stock, 0 },
+	{ "/sale", get_sale, 0 },     { "/advice", get_advice, 0 }, { "/price", get_price, 0 },
+	{ "/search", get_search, 0 }, { "/cart", get_page, 0 },     { "/browse", get_page, 0 },
+	{ "/mail", get_page, 0 },     { "/photo", get_page, 0 },    { "/film", get_page, 0 },
+	{ "/order", get_page, 0 },    { "/admin", get_page, 0 },    { "/stats", get_stats, 1 },
+	{ NULL, NULL, 0 },
+};
+
+static unsigned long long refusals(const struct fc_stats *s)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < sizeof(s->refused) / sizeof(s->refused[0]); i++)
+		n += s->refused[i];
+	return n;
+}
+
 /* One line per interface; runs in the HTTP thread, so it answers when all workers are stuck. */
 static void get_stats(struct http_request *r)
 {
-	static const char *const pages[] = { "/fast", "/report", "/stock", "/sale" };
-	char text[2048];
+	char text[8192];
 	size_t n = 0;
 	struct fc_iface *iface;
 
@@ -151,27 +176,22 @@ static void get_stats(struct http_request *r)
 		                      "expansions %llu undone %llu\n",
 		                      fc_iface_name(iface), s.in_flight, s.limit,
 		                      (unsigned long long)s.admitted,
-		                      (unsigned long long)s.refused[FC_REFUSED_CAP],
+		                      refusals(&s),
 		                      (unsigned long long)s.expansions,
 		                      (unsigned long long)s.expansions_undone);
 	}
-	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++)
-		n += (size_t)snprintf(text + n, sizeof(text) - n, "peak %s %d\n", pages[i],
-		                      http_peak(http, pages[i]));
+	for (size_t i = 0; routes[i].path; i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "peak %s %d\n", routes[i].path,
+		                      http_peak(http, routes[i].path));
 	snprintf(text + n, sizeof(text) - n, "inside %d\n", http_inside(http));
 	http_reply(r, 200, text);
 }
 
-static const struct http_route routes[] = {
-	{ "/fast", get_fast, 0 },   { "/report", get_report, 0 }, { "/stock", get_stock, 0 },
-	{ "/sale", get_sale, 0 },   { "/stats", get_stats, 1 },   { NULL, NULL, 0 },
-};
-
 /* ---- set-up ---- */
 
 /*
- * The limits of the handlers add up to the 64 workers (4 * 8 + 10 + 10 + 12), so no handler can
- * take the last worker from another.
+ * Without a rules file. The limits of the handlers add up to the 64 workers (4 * 8 + 10 + 10 + 12), so no
+ * handler can take the last worker from another.
  */
 static int set_guards(struct fc *fc)
 {
@@ -189,8 +209,19 @@ static int set_guards(struct fc *fc)
 	rc = rc ? rc : fc_iface_set(fc, "shop.report", &report, NULL);
 	rc = rc ? rc : fc_iface_set(fc, "shop.stock", &stock, NULL);
 	rc = rc ? rc : fc_iface_set(fc, "shop.sale", &sale, NULL);
-	rc = rc ? rc : fc_iface_set(fc, "dep.report", &outbound, &report_service.guard);
-	rc = rc ? rc : fc_iface_set(fc, "dep.stock", &outbound, &stock_service.guard);
+	rc = rc ? rc : fc_iface_set(fc, "dep.report", &outbound, NULL);
+	rc = rc ? rc : fc_iface_set(fc, "dep.stock", &outbound, NULL);
+	return rc;
+}
+
+/* All numbers are in the file; it is watched, and what is wrong with a new one is in the log. */
+static int set_rules(struct fc *fc, const char *path)
+{
+	FC_OPTS(fc_rules_error, err, .error = 0);
+	int rc = fc_rules_watch(fc, path, &err);
+
+	if (rc < 0)
+		fputs(err.text, stderr);
 	return rc;
 }
 
@@ -223,18 +254,25 @@ static int own_cpu(void *arg, struct fc_health_sample *ret)
 	return 0;
 }
 
-static struct fc *start_guards(FILE *log, int on)
+static int set_up(struct fc *fc, const char *rules)
+{
+	int rc = rules ? set_rules(fc, rules) : set_guards(fc);
+
+	report_service.guard = fc_iface_get(fc, "dep.report");
+	stock_service.guard = fc_iface_get(fc, "dep.stock");
+	rc = rc ? rc : pages_init(fc, report_service.url, stock_service.url);
+	rc = rc ? rc : fc_health_set_source(fc, own_cpu, NULL);
+	return rc ? rc : fc_default_set(fc); /* FC_GUARD(e, "name") looks names up here */
+}
+
+static struct fc *start_guards(FILE *log, int on, const char *rules)
 {
 	FC_OPTS(fc_opts, opts, .flags = FC_THREAD, .log = write_log, .log_arg = log);
 	struct fc *fc;
 	int rc = fc_create(&fc, &opts);
 
 	if (rc == 0) {
-		rc = set_guards(fc);
-		if (rc == 0)
-			rc = fc_health_set_source(fc, own_cpu, NULL);
-		if (rc == 0)
-			rc = fc_default_set(fc); /* FC_GUARD(e, "name") looks names up here */
+		rc = set_up(fc, rules);
 		if (rc)
 			fc_destroy(fc);
 	}
@@ -249,16 +287,16 @@ static struct fc *start_guards(FILE *log, int on)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: server --report URL --stock URL --log FILE [--guards on|off]\n");
+	fprintf(stderr, "usage: server --report URL --stock URL --log FILE [--rules FILE] [--guards on|off]\n");
 	exit(2);
 }
 
-static FILE *parse(int argc, char **argv, int *guards)
+static FILE *parse(int argc, char **argv, int *guards, const char **rules)
 {
 	static const struct option options[] = {
 		{ "report", required_argument, NULL, 'r' }, { "stock", required_argument, NULL, 's' },
 		{ "log", required_argument, NULL, 'l' },    { "guards", required_argument, NULL, 'g' },
-		{ NULL, 0, NULL, 0 },
+		{ "rules", required_argument, NULL, 'f' },  { NULL, 0, NULL, 0 },
 	};
 	FILE *log = NULL;
 	int c;
@@ -270,6 +308,8 @@ static FILE *parse(int argc, char **argv, int *guards)
 			stock_service.url = optarg;
 		else if (c == 'l')
 			log = fopen(optarg, "a");
+		else if (c == 'f')
+			*rules = optarg;
 		else if (c == 'g' && (strcmp(optarg, "on") == 0 || strcmp(optarg, "off") == 0))
 			*guards = strcmp(optarg, "on") == 0;
 		else
@@ -284,7 +324,8 @@ static FILE *parse(int argc, char **argv, int *guards)
 int main(int argc, char **argv)
 {
 	int guards = 1, left, signal_number;
-	FILE *log = parse(argc, argv, &guards);
+	const char *rules = NULL;
+	FILE *log = parse(argc, argv, &guards, &rules);
 	struct fc *fc;
 	sigset_t end;
 
@@ -294,7 +335,7 @@ int main(int argc, char **argv)
 	pthread_sigmask(SIG_BLOCK, &end, NULL);
 	signal(SIGPIPE, SIG_IGN);
 
-	fc = start_guards(log, guards);
+	fc = start_guards(log, guards, rules);
 	if (!fc || client_init())
 		return 1;
 	http = http_start(routes, WORKERS);
