@@ -2,17 +2,18 @@
 --
 -- demo/load.lua - what wrk sends, and what it writes down.
 --
---     LOAD_FILE=out wrk -t1 -c20 -d4 -s load.lua URL -- CONNECTIONS THINK_MS [burst]
+--     LOAD_FILE=out wrk -t1 -c20 -d4 -s load.lua URL -- CONNECTIONS THINK_MS [burst] [HEADER=VALUE]...
 --
 -- Each connection is a client: it asks, waits for the answer, thinks for THINK_MS on average, and
--- asks again. The clients start spread over THINK_MS, or with `burst` all at once.
+-- asks again. The clients start spread over THINK_MS, or with `burst` all at once. Each request has
+-- the headers; a value 1..N is another number of these in each, in turn.
 --
 -- The time of sending is the X-Request-Id, which the server sends back; so each answer has its own
 -- latency here, and refused calls (503) stay apart from served ones. Lines of the file, times in
 -- microseconds:
 --
 --     s ID                  sent
---     r ID STATUS LATENCY   answered
+--     r ID STATUS LATENCY [BY]   answered; by the rule that refused it, or the fallback
 --
 -- LOAD_FILE.end gets the time of the end: what was sent and not answered has waited until then.
 
@@ -30,9 +31,18 @@ local function now_us()
 end
 
 local file, clients, think_ms, burst
+local headers, turns = {}, {}
 local started, last_id = 0, nil
 
 function init(args)
+	for i = 3, #args do
+		local name, value = args[i]:match("^(.-)=(.*)$")
+
+		if name then
+			headers[name] = value
+			turns[name] = tonumber(value:match("^1%.%.(%d+)$"))
+		end
+	end
 	file = io.open(os.getenv("LOAD_FILE"), "a")
 	clients, think_ms, burst = tonumber(args[1]), tonumber(args[2]), args[3] == "burst"
 	math.randomseed(clients + think_ms)
@@ -59,15 +69,19 @@ function request()
 		file:flush() -- demo/run waits for the first line
 	end
 	last_id = id
-	id = string.format("%d", id)
-	return wrk.format("GET", nil, { ["X-Request-Id"] = id })
+	headers["X-Request-Id"] = string.format("%d", id)
+	for name, n in pairs(turns) do
+		headers[name] = tostring((tonumber(headers[name]) or 0) % n + 1)
+	end
+	return wrk.format("GET", nil, headers)
 end
 
-function response(status, headers)
-	local id = headers["X-Request-Id"]
+function response(status, reply)
+	local id = reply["X-Request-Id"]
+	local by = reply["X-Refused-By"] or reply["X-Answered-By"]
 
 	if id then
-		file:write("r ", id, " ", status, " ", math.max(now_us() - tonumber(id), 0), "\n")
+		file:write("r ", id, " ", status, " ", math.max(now_us() - tonumber(id), 0), by and " " .. by or "", "\n")
 	end
 end
 

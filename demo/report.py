@@ -5,6 +5,7 @@
 DIR/on and DIR/off hold a directory for each scene, with what the clients of each handler wrote
 down (load.lua) and the server's /stats page, and the server's log.
 """
+import collections
 import itertools
 import os
 import re
@@ -31,7 +32,9 @@ class Load:
     """What the clients of one handler saw in one scene."""
 
     def __init__(self, path):
-        waiting, answered, self.refused, first = {}, [], 0, None
+        waiting, answered, self.refused, self.failed, first = {}, [], 0, 0, None
+        self.by = collections.Counter()  # answers by the rule that refused, or the fallback
+        others = []  # times of answers that are not 200
         for line in open(path):
             word = line.split()
             if word[0] == "s":
@@ -39,15 +42,23 @@ class Load:
                 first = first or int(word[1])
             else:
                 waiting.pop(word[1], None)
+                self.by.update(word[4:])
                 if word[2] == "200":
                     answered.append((int(word[1]), int(word[3])))
+                    continue
+                others.append(int(word[3]))
+                if word[2] in ("500", "502"):
+                    self.failed += 1
                 else:
                     self.refused += 1
         end = int(open(path + ".end").read())
         self.seconds = (end - first) / 1e6
-        self.goodput = len(answered) / self.seconds
+        self.served = len(answered)
+        self.goodput = self.served / self.seconds
         # What was never answered has waited until the end, and counts with that.
         all_sent = answered + [(sent, end - sent) for sent in waiting.values()]
+        all_times = [us for _, us in all_sent] + others
+        self.median = statistics.median(all_times) / 1000 if all_times else 0.0
         self.p99 = p99([us for _, us in all_sent])
         pieces = {}
         for sent, us in all_sent:
