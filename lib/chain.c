@@ -171,7 +171,8 @@ void fci_chain_park(struct fc_iface *f, uint32_t version, int n)
 
 void fci_chain_park_reset(struct fc_iface *f)
 {
-	/* N4: nobody else is there. */
+	/* N4: nobody else is there. Suspended ones are the parent's calls, too: see stats.c. */
+	fci_count(f, FCI_C_UNDONE, atomic_load_explicit(&f->parked, FCI_RLX));
 	atomic_store_explicit(&f->parked, 0, FCI_RLX);
 	for (struct fci_chain *c = atomic_load_explicit(&f->chain, FCI_RLX); c; c = atomic_load_explicit(&c->older, FCI_RLX))
 		atomic_store_explicit(&c->parked, 0, FCI_RLX);

@@ -520,17 +520,21 @@ uint64_t fci_generations(const struct fc_iface *f)
 
 void fci_inflight_reset(struct fc_iface *f)
 {
-	uint32_t slots = fci_slots(f);
+	uint32_t slots = fci_slots(f), taken = 0;
 
 	for (uint32_t s = 0; s < slots; s++) {
 		fci_a64 *word = fci_word(f, s);
 		/* N8: in the child of a fork, alone. */
 		uint64_t w = atomic_load_explicit(word, FCI_RLX);
 
-		if (FCI_LOW(w) != FCI_FREE)
-			atomic_store_explicit(word, FCI_NEXT_FREE(w), FCI_RLX);
+		if (FCI_LOW(w) == FCI_FREE)
+			continue;
+		atomic_store_explicit(word, FCI_NEXT_FREE(w), FCI_RLX);
+		taken++;
 	}
+	fci_count(f, FCI_C_UNDONE, taken); /* they are the parent's calls: see stats.c */
 	/* N8: alone. */
+	atomic_store_explicit(&f->block->rare.admitted_shown, 0, FCI_RLX);
 	atomic_store_explicit(&f->block->resizing, 0, FCI_RLX);
 	atomic_store_explicit(&f->block->rare.lending, 0, FCI_RLX);
 	atomic_store_explicit(&f->block->rare.loans, 0, FCI_RLX);

@@ -281,7 +281,7 @@ uint64_t fci_t_none(const struct fc_iface *f, uint32_t i);
 /* All hints back to MAYBE (I6). */
 void fci_hints_reset(struct fc_iface *f);
 
-/* In the child of a fork, alone: all places are free. */
+/* In the child of a fork, alone: all places are free, and no call of the parent was admitted here. */
 void fci_inflight_reset(struct fc_iface *f);
 
 /* Extents: attach those that the segment has and this handle lacks; make room for `slots` in all.

@@ -30,6 +30,7 @@ static uint32_t get32(const fci_a32 *a)
  *     releases that are no call's  AUX and loans, calls that interceptors refused: before the release
  *     suspended calls              before the release; they have not left
  *     resumed calls                before they are inside again; they were admitted once
+ *     the parent's, after a fork   alone: in the child they were neither admitted, nor have they left
  */
 static uint64_t no_calls(const struct fc_iface *f)
 {

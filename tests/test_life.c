@@ -242,7 +242,7 @@ static int in_the_child(struct fc_entry *e)
 	bad |= (fc_enter(&own, login, NULL) != 0 || fc_entry_suspend(&own) != 0 || fc_entry_resume(&own) != 0 ||
 	        fc_entry_suspend(&own) != 0 || fc_exit_status(&own) != 1) << 3;
 	bad |= (seen.post != post + 1) << 4;
-	bad |= (fc_iface_stats(login, &s) != 0 || s.in_flight != 0 || s.admitted != s.ok) << 5;
+	bad |= (fc_iface_stats(login, &s) != 0 || s.in_flight != 0 || s.admitted != 1 || s.ok != 1) << 5;
 	/* The chain has no suspended calls that would keep it for ever. */
 	bad |= (atomic_load(&login->parked) != 0) << 6;
 	for (const struct fci_chain *c = atomic_load(&login->chain); c; c = atomic_load(&c->older))
