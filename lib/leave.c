@@ -252,15 +252,18 @@ void fc_entry_take(struct fc_entry *to, struct fc_entry *from)
 {
 	uint64_t w, detached;
 
-	if (!to || !from || to == from)
+	if (!to || !from)
 		return;
 	if (from->meta_ & FCI_E_ASYNC) { /* its grant comes to where it is */
-		*to = (struct fc_entry){ 0 };
+		if (to != from)
+			*to = (struct fc_entry){ 0 };
 		return;
 	}
-	*to = *from;
 	w = from->word_;
-	from->word_ = 0;
+	if (to != from) {
+		*to = *from;
+		from->word_ = 0;
+	}
 	if (!w || w == FCI_UNTRACKED || FCI_IS_PARKED(w) || (to->meta_ & FCI_E_DETACHED))
 		return;
 	fci_self.held--;

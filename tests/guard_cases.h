@@ -982,6 +982,31 @@ static int a_moved_entry_outlives_its_thread_and_exits_on_another(void)
 	return 0;
 }
 
+static void *enter_and_keep_in_place(void *iface)
+{
+	struct fc_entry none = FC_ENTRY_INIT;
+
+	pending = none;
+	if (fc_enter(&pending, (struct fc_iface *)iface, NULL) != 0)
+		return &pending;
+	fc_entry_take(&pending, &pending);
+	return NULL;
+}
+
+static int an_entry_taken_in_place_survives_its_thread(void)
+{
+	struct fc_in_flight one;
+	int status = 0;
+
+	fc_opts_init(&one);
+	CHECK_CALL(in_thread(enter_and_keep_in_place, login));
+	CHECK(fc_in_flight(login, &one, 1) == 1 && (one.flags & FC_IN_FLIGHT_MOVED));
+	CHECK_CALL(in_thread(finish_pending, &status));
+	CHECK(status == 1 && fc_exit_status(&pending) == 0);
+	CHECK(stats_of(login).error == 1 && stats_of(login).abandoned == 0);
+	return 0;
+}
+
 static int a_moved_out_entry_leaves_nothing_behind(void)
 {
 	struct fc_entry a = FC_ENTRY_INIT, b = FC_ENTRY_INIT, c = FC_ENTRY_INIT;
@@ -1450,6 +1475,7 @@ static const struct guard_case guard_cases[] = {
 #endif
 	CASE(a_guard_in_a_destructor_of_the_thread_leaks_nothing),
 	CASE(a_moved_entry_outlives_its_thread_and_exits_on_another),
+	CASE(an_entry_taken_in_place_survives_its_thread),
 	CASE(a_moved_out_entry_leaves_nothing_behind),
 	CASE(a_permit_released_twice_counts_once),
 	CASE(two_threads_exiting_one_entry_release_it_once),

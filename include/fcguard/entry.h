@@ -157,7 +157,8 @@ FC_API void fc_entry_mark(struct fc_entry *e, int outcome) FC_NOEXCEPT;
 /*
  * Move an active entry out of its scope: `to` becomes the entry, `from` inactive. From now on any
  * thread may exit it, and it survives the end of the thread that entered. If the library has
- * taken the place back meanwhile, `to` is inactive too.
+ * taken the place back meanwhile, `to` is inactive too. `to` may be `from`: an entry that was made where it
+ * is to stay, in the request of an event loop.
  */
 FC_API void fc_entry_take(struct fc_entry *to, struct fc_entry *from) FC_NOEXCEPT;
 
