@@ -712,11 +712,11 @@ static int a_function_guard_is_named_by_the_module_that_the_file_defines(void)
 	return 0;
 }
 
-/* 125 bytes and the dot, so that the cut falls into the second byte of the function's first letter. */
+/* 126 bytes and a letter of two, so that the cut falls between these. */
 #undef FC_MODULE
 #define FC_MODULE                                                                                  \
 	"0123456789012345678901234567890123456789012345678901234567890123456789"                   \
-	"012345678901234567890123456789012345678901234567890123456\xc3\xa4"
+	"01234567890123456789012345678901234567890123456789012345\xc3\xa4"
 static int a_function_name_that_is_cut_is_still_a_name(void)
 {
 	struct fc_totals before, after;
@@ -730,6 +730,7 @@ static int a_function_name_that_is_cut_is_still_a_name(void)
 	}
 	CHECK(fc_totals(context, &after) == 0);
 	CHECK(untracked == 0 && after.faults == before.faults && after.ifaces == before.ifaces + 1);
+	CHECK(strlen(fc_iface_name(fc_iface_at(context, after.ifaces - 1))) == 126);
 	return 0;
 }
 #undef FC_MODULE

@@ -92,6 +92,8 @@ static void a_dry_run_of_an_interface_covers_all_that_refuses(void **state)
 	assert_int_equal(fc_now_ns(fc), NOW); /* nor did anybody sleep */
 	assert_int_equal(fc_iface_set_dry_run(login, 0), 0);
 	assert_int_equal(call(login, &late), FC_REFUSED_DEADLINE);
+	late.deadline_ns = NOW; /* that is over, too */
+	assert_int_equal(call(login, &late), FC_REFUSED_DEADLINE);
 	refusals = 1;
 	assert_int_equal(call(login, NULL), FC_REFUSED_USER + 1);
 }

@@ -155,6 +155,7 @@ static void statistics_count_calls_and_places_each_as_they_are(void **state)
 	s = guarded_stats(&g);
 	assert_int_equal(s.admitted, 2);
 	assert_int_equal(s.ok, 1);
+	assert_int_equal(s.unmarked, 1);
 	assert_int_equal(s.error, 1);
 	assert_int_equal(guarded_refused(&s), 1);
 	assert_int_equal(fc_completed(g.f), 2);
