@@ -227,6 +227,53 @@ static void a_deadline_that_comes_first_is_told_as_such(void **state)
 	fc_exit(&holder);
 }
 
+struct blocked {
+	uint64_t deadline_ns;
+	int rc;
+	struct fc_decision why;
+};
+
+static void *wait_in_vain(void *arg)
+{
+	struct blocked *b = arg;
+	FC_OPTS(fc_ctx, ctx, .deadline_ns = b->deadline_ns);
+	struct fc_entry e = FC_ENTRY_INIT;
+
+	b->rc = fc_enter(&e, f, &ctx);
+	b->why.size = sizeof(b->why);
+	(void)fc_entry_decision(&e, &b->why);
+	fc_exit(&e);
+	return NULL;
+}
+
+static void a_blocked_caller_is_told_whether_his_time_or_his_deadline_was_over(void **state)
+{
+	struct blocked b[] = { { .deadline_ns = 0 }, { .deadline_ns = FC_S(1000) + FC_MS(10) } };
+	pthread_t thread[2];
+
+	(void)state;
+	hold();
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, wait_in_vain, &b[i]), 0);
+	while (stats().waiting != 2)
+		usleep(1000);
+	fc_clock_advance(fc, FC_MS(10));
+	pthread_join(thread[1], NULL);
+	assert_int_equal(stats().waiting, 1);
+	fc_clock_advance(fc, TIMEOUT);
+	pthread_join(thread[0], NULL);
+	assert_int_equal(b[0].rc, FC_REFUSED_WAIT);
+	assert_int_equal(b[1].rc, FC_REFUSED_DEADLINE);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(b[i].why.status, b[i].rc);
+		assert_string_equal(b[i].why.rule, "cap");
+		assert_int_equal(stats().refused[b[i].rc], 1);
+	}
+	assert_int_equal(stats().waited, 2);
+	assert_int_equal(stats().wait_timeouts, 2);
+	fc_exit(&holder);
+}
+
 static void a_clock_that_goes_far_back_ends_the_wait(void **state)
 {
 	struct call c;
@@ -832,6 +879,7 @@ int main(void)
 		T(an_exit_grants_and_a_poll_admits),
 		T(a_wait_that_times_out_is_refused_and_leaves_nothing),
 		T(a_deadline_that_comes_first_is_told_as_such),
+		T(a_blocked_caller_is_told_whether_his_time_or_his_deadline_was_over),
 		T(a_clock_that_goes_far_back_ends_the_wait),
 		T(only_so_many_wait),
 		T(newest_first_or_oldest_first),

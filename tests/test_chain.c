@@ -664,6 +664,7 @@ static void a_call_is_ended_under_the_chain_it_began_with_wherever_it_is_stopped
 /* A thread that uses a guard in the last round of its destructors is not listed; once it is gone, what
  * was replaced is freed again. */
 static pthread_key_t last_words;
+static uint64_t sections_at_the_end; /* the oldest, as who frees chains sees it while such a thread is there */
 
 static void enter_once_more(void *round)
 {
@@ -671,6 +672,7 @@ static void enter_once_more(void *round)
 
 	if (fc_enter(&one, g.f, NULL) == 0)
 		fc_exit(&one);
+	sections_at_the_end = fci_thread_min_section();
 	if ((uintptr_t)round < 8)
 		pthread_setspecific(last_words, (void *)((uintptr_t)round + 1));
 }
@@ -706,7 +708,9 @@ static void a_thread_that_calls_to_its_very_end_keeps_no_chain_for_ever(void **s
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(pthread_create(&thread, NULL, say_last_words, &tid), 0);
 		join_to_the_end(thread, &tid);
+		assert_int_equal(sections_at_the_end, 0); /* one may be open: nothing is freed */
 	}
+	assert_int_equal(fci_thread_min_section(), UINT64_MAX);
 	for (int i = 0; i < 3; i++)
 		replace_many_times();
 	live = atomic_load(&g.mem.live);
