@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pair.h - words of a state, and pairs of words that are changed at once.
- *
- * Words are relaxed: each stands for itself, and what must be decided at once is decided by one
- * compare-and-swap of a word or a pair.
+ * pair.h - pairs of words of a state that are changed at once. Words by themselves: word.h.
  *
  * A pair is 16 bytes, aligned. Two machines have a compare-and-swap of it for programs:
  *
@@ -18,32 +15,14 @@
 #ifndef FC_PAIR_H
 #define FC_PAIR_H
 
-#include <stdint.h>
 #include <string.h>
+
+#include "word.h"
 
 struct pair {
 	_Alignas(16) uint64_t a;
 	uint64_t b;
 };
-
-static inline uint64_t get(const uint64_t *p)
-{
-	/* N: see above. */
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-
-static inline void put(uint64_t *p, uint64_t v)
-{
-	/* N: see above. */
-	__atomic_store_n(p, v, __ATOMIC_RELAXED);
-}
-
-/* On failure *was is what is there: somebody else got on, so loops over it are lock-free. */
-static inline int swap(uint64_t *p, uint64_t *was, uint64_t to)
-{
-	/* N: see above. */
-	return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
 
 /*
  * Both words at once, if they are *was: 1; else *was is what is there. `at` has the layout of a pair.

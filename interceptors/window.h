@@ -25,6 +25,8 @@
 #include <fcguard/interceptor.h>
 #include <fcguard/time.h>
 
+#include "word.h" /* accesses are relaxed unless a label says more */
+
 #define WINDOW_LINE      128u
 #define WINDOW_SLOTS     16u
 #define WINDOW_LANES_MAX 64u
@@ -65,29 +67,6 @@ struct window {
 struct window_sum {
 	uint64_t total, failed, slow;
 };
-
-/*
- * All accesses are relaxed unless a label says more: each word stands for itself, and what must be
- * decided at once is decided by one compare-and-swap of one word.
- */
-static inline uint64_t get(const uint64_t *p)
-{
-	/* N: see above. */
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-
-static inline void put(uint64_t *p, uint64_t v)
-{
-	/* N: see above. */
-	__atomic_store_n(p, v, __ATOMIC_RELAXED);
-}
-
-/* On failure *was is what is there: somebody else got on, so loops over it are lock-free. */
-static inline int swap(uint64_t *p, uint64_t *was, uint64_t to)
-{
-	/* N: see above. */
-	return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
 
 /* Numbers of a window of ns, or of calls if they are not 0. */
 void fci_window_make(struct window_numbers *m, uint64_t ns, uint32_t calls, uint32_t cpus);
