@@ -377,6 +377,43 @@ static void ages_that_would_be_negative_are_zero(void **state)
 	assert_int_equal(h.count[0], 1);
 }
 
+static uint64_t as_conf_says(const void *conf)
+{
+	return *(const uint64_t *)conf;
+}
+
+static const struct fc_interceptor fine = {
+	.size = sizeof(struct fc_interceptor), .name = "fine", .order = FC_ORDER_USER, .conf_bytes = sizeof(uint64_t),
+	.resolution_ns = as_conf_says,
+};
+
+static void an_interface_reads_the_cheapest_clock_that_its_rules_find_fine_enough(void **state)
+{
+	static const uint64_t any = 0, second = FC_S(1), microsecond = FC_US(1);
+	const struct fc_rule rules[] = {
+		{ .interceptor = &fine, .conf = &any, .name = "any" },
+		{ .interceptor = &fine, .conf = &second, .name = "second" },
+		{ .interceptor = &fine, .conf = &microsecond, .name = "microsecond" },
+	};
+	FC_OPTS(fc_iface_opts, exact, .latency = FC_LATENCY_EXACT);
+	struct fc *fc;
+	struct fc_iface *f;
+
+	(void)state;
+	assert_int_equal(fc_create(&fc, NULL), 0);
+	f = fc_iface_get(fc, "f");
+	for (uint32_t n = 0; n <= 3; n++) {
+		assert_int_equal(fc_iface_set_chain(f, rules, n), 0);
+		assert_int_equal(atomic_load(&f->clock), n < 3 ? fci_clock_coarse(&fc->clock) : fci_clock_exact(&fc->clock));
+	}
+	assert_int_equal(fc_iface_set_chain(f, NULL, 0), 0);
+	assert_int_equal(atomic_load(&f->clock), FC_CLOCK_COARSE);
+	assert_int_equal(fc_iface_set(fc, "f", &exact, NULL), 0);
+	assert_int_equal(atomic_load(&f->clock), fci_clock_exact(&fc->clock));
+	assert_int_not_equal(atomic_load(&f->clock), FC_CLOCK_COARSE);
+	fc_destroy(fc);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -386,6 +423,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_step_of_either_clock_ends_the_trust, teardown),
 		cmocka_unit_test_teardown(looks_that_come_soon_change_nothing, teardown),
 		cmocka_unit_test_teardown(each_kind_reads_the_cheapest_clock_that_has_the_resolution, teardown),
+		cmocka_unit_test_teardown(an_interface_reads_the_cheapest_clock_that_its_rules_find_fine_enough, teardown),
 		cmocka_unit_test_teardown(all_kinds_are_on_the_time_line_of_the_kernels_clock, teardown),
 		cmocka_unit_test_teardown(who_is_behind_the_calibration_asks_the_kernel, teardown),
 		cmocka_unit_test_teardown(a_counter_that_fails_is_told_and_left, teardown),

@@ -207,6 +207,34 @@ static void the_first_calls_advise_though_they_are_few(void **state)
 	assert_in_range(advice(f), FC_MS(4), FC_MS(5));
 }
 
+static unsigned told;
+
+static void tick_in_a_callback(void *arg, const struct fc_event *e)
+{
+	struct fc **of = arg;
+
+	(void)e;
+	told++;
+	assert_int_equal(fc_tick(*of, 0), fc_now_ns(*of) + FC_MS(1)); /* come again */
+}
+
+static void while_one_ticks_another_returns_at_once(void **state)
+{
+	struct fc *own;
+	FC_OPTS(fc_opts, o, .clock = FC_CLOCK_VIRTUAL, .on_event = tick_in_a_callback, .event_arg = &own);
+
+	(void)state;
+	told = 0;
+	own = context(&o);
+	assert_int_equal(fc_iface_set_cap(capped(own, "f", 1), 2), 0);
+	(void)fc_tick(own, 0);
+	assert_int_equal(told, 1);
+	assert_int_equal(totals(own).ticks, 1);
+	(void)fc_tick(own, 0);
+	assert_int_equal(totals(own).ticks, 2);
+	fc_destroy(own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -215,6 +243,7 @@ int main(void)
 		T(refused_callers_are_advised_by_the_last_calls_and_not_by_all_there_were),
 		T(the_first_calls_advise_though_they_are_few),
 		T(the_first_call_asks_for_the_first_tick),
+		T(while_one_ticks_another_returns_at_once),
 	};
 
 	return cmocka_run_group_tests_name("tick", tests, NULL, NULL);
