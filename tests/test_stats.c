@@ -7,8 +7,12 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "percpu.h"
 #include "support/guarded.h"
+#include "support/threads.h"
 
 #define LAST (FC_HIST_BUCKETS - 1)
 
@@ -357,6 +361,69 @@ static void refused_calls_were_not_available_and_ignored_ones_were(void **state)
 	assert_available(509803, 509803, 509803); /* 104 of 204 */
 }
 
+/* ---- ways to add ------------------------------------------------------------------------------- */
+
+enum { WITH_RSEQ, WITHOUT_RSEQ, THREADS_WITHOUT_IT, WAYS };
+#define EACH 20000u
+
+/* As in a thread that was made by something else than this libc. */
+static void unregister_rseq(void)
+{
+#if FCI_RSEQ_ADD
+	syscall(SYS_rseq, fci_rseq_area(), __rseq_size < 32 ? 32 : __rseq_size, RSEQ_FLAG_UNREGISTER, RSEQ_SIG);
+#endif
+}
+
+static void refused_and_failed(void *arg, unsigned index, struct rng *rng)
+{
+	int way = *(int *)arg;
+
+	(void)rng;
+	if (way == THREADS_WITHOUT_IT && index % 2)
+		unregister_rseq();
+	for (unsigned i = 0; i < EACH; i++) {
+		struct fc_entry e = FC_ENTRY_INIT;
+
+		if (fc_enter(&e, g.f, NULL) == 0)
+			fc_entry_mark(&e, FC_OUTCOME_ERROR);
+		fc_exit(&e);
+	}
+}
+
+/* Threads that are moved between CPUs all the time lose none, with restartable sequences and without. */
+static void no_count_is_lost_whichever_way_it_is_added(void **state)
+{
+	unsigned n = 4 * test_cpus();
+
+	(void)state;
+	for (int way = 0; way < WAYS; way++) {
+		struct fc_stats s;
+
+		open_with(1, 0);
+		if (way == WITHOUT_RSEQ)
+			g.f->counters.rseq = 0;
+		run_threads(n, refused_and_failed, &way);
+		s = guarded_stats(&g);
+		assert_int_equal(s.error + s.refused[FC_REFUSED_CAP], (uint64_t)n * EACH);
+		assert_int_equal(s.error, s.admitted);
+		assert_int_equal(guarded_close(&g), 0);
+	}
+}
+
+static void the_flag_takes_restartable_sequences_away(void **state)
+{
+	FC_OPTS(fc_opts, o, .flags = FC_NO_RSEQ);
+	struct fc *with, *without;
+
+	(void)state;
+	assert_int_equal(fc_create(&with, NULL), 0);
+	assert_int_equal(fc_create(&without, &o), 0);
+	assert_int_equal(with->percpu.rseq, fci_rseq_offset());
+	assert_int_equal(without->percpu.rseq, 0);
+	fc_destroy(with);
+	fc_destroy(without);
+}
+
 int main(void)
 {
 #define T(f_) cmocka_unit_test_teardown(f_, teardown)
@@ -378,6 +445,8 @@ int main(void)
 		T(once_refused_the_peak_is_the_limit),
 		T(availability_is_of_the_last_5_minutes_hour_and_30_days),
 		T(refused_calls_were_not_available_and_ignored_ones_were),
+		T(no_count_is_lost_whichever_way_it_is_added),
+		T(the_flag_takes_restartable_sequences_away),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <unistd.h>
 
 #include "context.h"
 #include "hash.h"
@@ -29,6 +30,36 @@ static void each_status_has_a_name_and_a_text(void **state)
 		for (size_t k = 0; k < i; k++)
 			assert_int_not_equal(all[i].number, all[k].number);
 	}
+}
+
+/* Numbers and names that were released never change; new ones are added at the end. */
+static void numbers_stand_for_what_they_have_always_stood_for(void **state)
+{
+	static const char *const statuses[] = {
+		"FC_OK", "FC_REFUSED_CAP", "FC_REFUSED_RATE", "FC_REFUSED_BREAKER", "FC_REFUSED_QUEUE",
+		"FC_REFUSED_DEADLINE", "FC_REFUSED_QUOTA", "FC_REFUSED_CUSTOM", "FC_REFUSED_WAIT",
+		"FC_REFUSED_DRAINING", "FC_REFUSED_SYSTEM", "FC_REFUSED_FAULT", "FC_REFUSED_WEIGHT",
+		"FC_REFUSED_INJECTED", "FC_REFUSED_ACCESS", "FC_REFUSED_DEGRADED", "FC_REFUSED_PRIORITY",
+		"FC_REFUSED_ISOLATED", "FC_REFUSED_KEY",
+	};
+	static const char *const events[] = {
+		NULL, "FC_EVENT_EXPANDED", "FC_EVENT_EXPAND_KEPT", "FC_EVENT_EXPAND_UNDONE", "FC_EVENT_LIMIT_BACK",
+		"FC_EVENT_LIMIT_UNHEALTHY", "FC_EVENT_EXPAND_DENIED", "FC_EVENT_CAP_CHANGED", "FC_EVENT_PURGED",
+		"FC_EVENT_WRITTEN_OFF", "FC_EVENT_WRITEOFF_USED_UP", "FC_EVENT_WRITEOFF_BACK", "FC_EVENT_STUCK",
+		"FC_EVENT_UNSTUCK", "FC_EVENT_HEALTH_BAD", "FC_EVENT_HEALTH_GOOD", "FC_EVENT_SYSTEM_ON",
+		"FC_EVENT_SYSTEM_OFF", "FC_EVENT_FAULT", "FC_EVENT_ADAPTED", "FC_EVENT_CLOCK", "FC_EVENT_LEAKED",
+		"FC_EVENT_REFUSING", "FC_EVENT_ADMITTING", "FC_EVENT_BREAKER_OPENED", "FC_EVENT_BREAKER_HALF_OPEN",
+		"FC_EVENT_BREAKER_RAMP", "FC_EVENT_BREAKER_CLOSED", "FC_EVENT_BREAKER_FORCED", "FC_EVENT_DEGRADED",
+		"FC_EVENT_DEGRADE_PROBING", "FC_EVENT_DEGRADE_RAMP", "FC_EVENT_DEGRADE_OVER", "FC_EVENT_DEGRADE_SET",
+		"FC_EVENT_DEGRADE_FAULT",
+	};
+
+	(void)state;
+	for (int i = 0; i < (int)COUNT(statuses); i++)
+		assert_string_equal(fc_status_name(i), statuses[i]);
+	for (int i = 1; i < (int)COUNT(events); i++)
+		assert_string_equal(fc_event_name(i), events[i]);
+	assert_int_equal(FC_REFUSED_USER, 1000);
 }
 
 static void each_fault_has_a_name_and_a_text(void **state)
@@ -141,6 +172,55 @@ static void the_hash_is_siphash_2_4(void **state)
 	assert_true(fci_siphash(key, in, 8) == 0x93f5f5799a932462ull);
 }
 
+/* What the context says to standard error meanwhile. */
+static void said_with(uint32_t flags, char *text, size_t bytes)
+{
+	FC_OPTS(fc_opts, o, .flags = flags, .clock = FC_CLOCK_VIRTUAL);
+	int ends[2], was = dup(STDERR_FILENO);
+	struct fc *own;
+	ssize_t n;
+
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(fc_create(&own, &o), 0);
+	fflush(stderr);
+	dup2(ends[1], STDERR_FILENO);
+	(void)fc_iface_set(own, "", NULL, NULL);
+	fflush(stderr);
+	dup2(was, STDERR_FILENO);
+	close(was);
+	close(ends[1]);
+	n = read(ends[0], text, bytes - 1);
+	text[n > 0 ? n : 0] = 0;
+	close(ends[0]);
+	fc_destroy(own);
+}
+
+static void a_context_speaks_to_standard_error_when_asked_to_and_is_silent_else(void **state)
+{
+	char text[512];
+
+	(void)state;
+	said_with(0, text, sizeof(text));
+	assert_string_equal(text, "");
+	said_with(FC_LOG_STDERR, text, sizeof(text));
+	assert_int_equal(strncmp(text, "fcguard: error: interface name", 30), 0);
+	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+}
+
+/* SPEC 6, and numbers that rules files have written down. */
+static void interceptors_stand_in_their_order(void **state)
+{
+	static const struct { const char *name; uint32_t order; } all[] = {
+		{ "access", 100 }, { "degrade", 200 }, { "breaker", 300 }, { "priority", 400 }, { "isolate", 500 },
+		{ "cap", 600 }, { "adaptive", 600 }, { "rate", 700 }, { "keyed", 800 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(all); i++)
+		assert_int_equal(fc_interceptor_find(all[i].name)->order, all[i].order);
+	assert_true(FC_ORDER_KEYED < FC_ORDER_QUOTA && FC_ORDER_QUOTA < FC_ORDER_USER);
+}
+
 static void an_admitted_entry_has_no_decision(void **state)
 {
 	FC_OPTS(fc_decision, d, .status = 7);
@@ -161,6 +241,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(each_status_has_a_name_and_a_text),
+		T(numbers_stand_for_what_they_have_always_stood_for),
 		T(each_fault_has_a_name_and_a_text),
 		T(an_unknown_status_is_said_to_be_unknown),
 		T(each_event_has_its_name),
@@ -168,6 +249,8 @@ int main(void)
 		T(labels_are_hashed_by_key_and_value),
 		T(the_hash_is_siphash_2_4),
 		T(an_admitted_entry_has_no_decision),
+		T(a_context_speaks_to_standard_error_when_asked_to_and_is_silent_else),
+		T(interceptors_stand_in_their_order),
 	};
 
 	return cmocka_run_group_tests_name("texts", tests, NULL, NULL);

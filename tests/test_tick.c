@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -207,6 +208,70 @@ static void the_first_calls_advise_though_they_are_few(void **state)
 	assert_in_range(advice(f), FC_MS(4), FC_MS(5));
 }
 
+/* The first one asks for a tick by a write(), which fails here. */
+static void a_call_leaves_errno_alone(void **state)
+{
+	int was = fc->tick_fd;
+
+	(void)state;
+	fc->tick_fd = 1000000;
+	errno = E2BIG;
+	assert_int_equal(call(login, NULL), 0);
+	assert_int_equal(errno, E2BIG);
+	fc->tick_fd = was;
+}
+
+static int sample(void *arg, struct fc_health_sample *ret)
+{
+	(void)ret;
+	++*(unsigned *)arg;
+	return 0;
+}
+
+static void health_is_not_sampled_while_no_calls_come(void **state)
+{
+	unsigned samples = 0, busy;
+	uint64_t next;
+
+	(void)state;
+	assert_int_equal(fc_health_set_source(fc, sample, &samples), 0);
+	for (int i = 0; i < 40; i++) {
+		assert_int_equal(call(login, NULL), 0);
+		(void)fc_clock_advance(fc, FC_MS(100));
+		(void)fc_tick(fc, 0);
+	}
+	assert_in_range(samples, 12, 20); /* each 250 ms */
+	for (next = 0; next != FC_NEVER_NS; next = fc_tick(fc, 0))
+		(void)fc_clock_advance(fc, FC_MS(100)); /* until it falls asleep */
+	busy = samples;
+	for (int i = 0; i < 40; i++) {
+		(void)fc_clock_advance(fc, FC_MS(100));
+		assert_int_equal(fc_tick(fc, 0), FC_NEVER_NS);
+	}
+	assert_int_equal(samples, busy);
+	assert_int_equal(call(login, NULL), 0);
+	(void)fc_tick(fc, 0);
+	assert_int_equal(samples, busy + 1);
+}
+
+/* Its descriptors are its own: a call there wakes nobody here. */
+static void the_child_of_a_fork_does_not_wake_its_parent(void **state)
+{
+	struct pollfd thread = { .fd = fc->thread_fd, .events = POLLIN };
+	int status;
+	pid_t pid;
+
+	(void)state;
+	assert_false(asks_for_a_tick());
+	pid = fork();
+	if (pid == 0)
+		_exit(call(login, NULL) | !asks_for_a_tick());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_false(asks_for_a_tick());
+	assert_int_equal(poll(&thread, 1, 0), 0);
+}
+
 static unsigned told;
 
 static void tick_in_a_callback(void *arg, const struct fc_event *e)
@@ -243,6 +308,9 @@ int main(void)
 		T(refused_callers_are_advised_by_the_last_calls_and_not_by_all_there_were),
 		T(the_first_calls_advise_though_they_are_few),
 		T(the_first_call_asks_for_the_first_tick),
+		T(a_call_leaves_errno_alone),
+		T(health_is_not_sampled_while_no_calls_come),
+		T(the_child_of_a_fork_does_not_wake_its_parent),
 		T(while_one_ticks_another_returns_at_once),
 	};
 
