@@ -290,12 +290,14 @@ static void step_down(struct fc_call *c, struct cap_state *s, uint32_t limit)
 /* Say why the limit stays, once per reason and limit. */
 static void note_denied(struct fc_call *c, struct cap_state *s, uint32_t limit, int why)
 {
+	uint64_t health = why == FC_DENIED_HEALTH ? fc_health_word(c->iface) : 0;
+
 	if (why == FC_DENIED_OFF || why == FC_DENIED_JUDGING || limit == 0 ||
 	    (s->denied == (uint32_t)why && s->denied_limit == limit))
 		return;
 	s->denied = (uint32_t)why;
 	s->denied_limit = limit;
-	fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, (uint64_t)why);
+	fc_event_note(c->iface, FC_EVENT_EXPAND_DENIED, limit, health << 32 | (uint32_t)why);
 }
 
 /* ---- the interceptor --------------------------------------------------------------------------- */

@@ -376,7 +376,7 @@ static const struct fc_field fields[] = {
 	{ .name = "group", .type = FC_FIELD_TEXT, .offset = offsetof(struct fc_isolate_conf, group), .min = 1,
 	  .max = FC_ISOLATE_NAME_MAX, .flags = FC_FIELD_REQUIRED, .help = "the group whose places are shared" },
 	{ .name = "member", .type = FC_FIELD_TEXT, .offset = offsetof(struct fc_isolate_conf, member), .min = 1,
-	  .max = FC_ISOLATE_NAME_MAX, .help = "whose share these calls use; default: the interface's name" },
+	  .max = FC_ISOLATE_NAME_MAX, .help = "whose share these calls use; default: the interface's name; the pool alone if the group has no such member" },
 	{ .name = "label", .type = FC_FIELD_TEXT, .offset = offsetof(struct fc_isolate_conf, label), .min = 1,
 	  .max = FC_ISOLATE_NAME_MAX, .help = "the value of this label is the member" },
 };

@@ -80,12 +80,12 @@ const char *fc_event_name(int kind)
 	return shape_of((uint32_t)kind)->name;
 }
 
-static const char *denied_text(uint64_t reason)
+static const char *denied_text(uint32_t reason)
 {
 	switch (reason) {
 	case FC_DENIED_OFF: return "expansion is off";
 	case FC_DENIED_AT_MOST: return "it is as high as it may be";
-	case FC_DENIED_HEALTH: return "health is not good";
+	case FC_DENIED_HEALTH: return "health is not good: ";
 	case FC_DENIED_OVERDUE: return "the calls inside are overdue";
 	case FC_DENIED_UNDONE: return "the last step did not help";
 	case FC_DENIED_JUDGING: return "the last step is being judged";
@@ -126,7 +126,8 @@ static int print_value(char *to, size_t room, char form, uint64_t v)
 	case 'n': return v == FC_UNLIMITED ? snprintf(to, room, "none") : snprintf(to, room, "%llu", (unsigned long long)v);
 	case 's': return snprintf(to, room, "%s", fc_status_text((int)(int64_t)v));
 	case 'h': return snprintf(to, room, "%s", fc_health_reason_text((uint32_t)v));
-	case 'd': return snprintf(to, room, "%s", denied_text(v));
+	case 'd': return snprintf(to, room, "%s%s", denied_text((uint32_t)v),
+	                          (uint32_t)v == FC_DENIED_HEALTH ? fc_health_reason_text((uint32_t)(v >> 32)) : "");
 	case 'f': return snprintf(to, room, "%s", set_text(v));
 	default: return snprintf(to, room, "%llu", (unsigned long long)v);
 	}

@@ -151,6 +151,10 @@ static void each_reason_of_a_denied_expansion_has_a_text(void **state)
 		assert_non_null(strstr(lines, reasons[i].text));
 	}
 	lines[0] = 0;
+	fc_event_note(g.f, FC_EVENT_EXPAND_DENIED, 4, (uint64_t)FC_HEALTH_BAD_MEMORY << 32 | FC_DENIED_HEALTH);
+	pass_and_tick(FC_MS(1100));
+	assert_non_null(strstr(lines, "health is not good: memory too full"));
+	lines[0] = 0;
 	fc_event_note(g.f, FC_EVENT_EXPAND_DENIED, 4, sizeof(reasons) / sizeof(reasons[0]) + 1);
 	pass_and_tick(FC_MS(1100));
 	assert_non_null(strstr(lines, "not raised: unknown"));

@@ -63,12 +63,12 @@ extern "C" {
 
 /* Why a limit was reached and not raised. */
 enum fc_denied {
-	FC_DENIED_OFF = 1,      /* expand is 1 */
+	FC_DENIED_OFF = 1,      /* expand is 1: no event, nobody asked for more */
 	FC_DENIED_AT_MOST = 2,  /* it is at expand * cap already */
-	FC_DENIED_HEALTH = 3,
+	FC_DENIED_HEALTH = 3,   /* with the word of fc_health_word() << 32 */
 	FC_DENIED_OVERDUE = 4,  /* the pile-up is made of overdue calls */
 	FC_DENIED_UNDONE = 5,   /* a step was undone less than 10 windows ago */
-	FC_DENIED_JUDGING = 6,  /* a step is being judged */
+	FC_DENIED_JUDGING = 6,  /* a step is being judged: no event, that comes with the judgement */
 	FC_DENIED_MEMORY = 7,   /* no room for more places in the segment */
 	FC_DENIED_FORCE_INT_ = INT32_MAX
 };

@@ -66,7 +66,8 @@ FC_API int fc_isolate_used(struct fc *fc, const char *group, const char *member,
 /* Which member a call is of. Texts need to live until fc_iface_set_chain() returns. */
 struct fc_isolate_conf {
 	const char *group;  /* must be there already */
-	const char *member; /* one of the group; NULL: see label; both NULL: the interface's name */
+	const char *member; /* one of the group; NULL: see label; both NULL: the interface's name, or the pool alone
+	                     * when the group has no member of that name */
 	const char *label;  /* the value of this label is the member; a call without it, or of another
 	                     * value, uses the pool alone */
 	void *group_;

@@ -55,7 +55,8 @@ enum fc_keyed_overflow { FC_KEYED_ADMIT = 0, FC_KEYED_REFUSE = 1, FC_KEYED_OVERF
 /* Zero means "default" in every field. */
 struct fc_keyed_conf {
 	const char *label;     /* whose value is the key; required. It lives until fc_iface_set_chain() returns */
-	struct fc_rate limit;  /* n per per_ns, 1 per 366 days .. 10^9 per second; n 0: none */
+	struct fc_rate limit;  /* n per per_ns, 1 per 366 days .. 10^9 per second; n 0: none, and with cap 0 only values
+	                        * that are given numbers of their own are limited */
 	uint64_t burst;        /* tokens that are kept, up to FC_KEYED_BURST_MAX; over 8191 it is rounded down by
 	                        * at most 1/8192. Default: those of a second, but at least 1 and at most n */
 	uint32_t cap;          /* calls in flight, up to FC_KEYED_CAP_MAX; 0: none */
