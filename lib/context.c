@@ -344,10 +344,12 @@ void fci_context_fork_prepare(void)
 		fc->fork_locked = fci_tick_lock(fc);
 		pthread_mutex_lock(&fc->setup);
 	}
+	fci_registry_lock();
 }
 
 static void fork_unlock(void)
 {
+	fci_registry_unlock();
 	for (struct fc *fc = list; fc; fc = fc->next) {
 		pthread_mutex_unlock(&fc->setup);
 		if (fc->fork_locked)

@@ -224,6 +224,16 @@ static const struct fc_interceptor *registered[REGISTERED_MAX];
 static uint32_t n_registered;
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 
+void fci_registry_lock(void)
+{
+	pthread_mutex_lock(&registry);
+}
+
+void fci_registry_unlock(void)
+{
+	pthread_mutex_unlock(&registry);
+}
+
 static const struct fc_interceptor *find(const char *name)
 {
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)

@@ -27,6 +27,10 @@ void fci_state_commit(struct fci_state *st, void *memory, uint64_t bytes);
 void fci_states_mark(const struct fc_iface *f, struct fci_before *ret);
 void fci_states_undo(struct fc_iface *f, const struct fci_before *before);
 
+/* The lock of the registry of interceptors, held over a fork: the last one to be taken. */
+void fci_registry_lock(void);
+void fci_registry_unlock(void);
+
 /* The child of a fork, alone: tell those that want to know. */
 void fci_states_forked(struct fc_iface *f);
 

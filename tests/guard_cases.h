@@ -1404,12 +1404,20 @@ static void *make_names(void *arg)
 	return NULL;
 }
 
+static void *look_for_interceptors(void *arg)
+{
+	while (!__atomic_load_n(&let_go, __ATOMIC_ACQUIRE))
+		(void)fc_interceptor_find("no such");
+	return arg;
+}
+
 static int child_makes_names(struct fc_entry *of_parent)
 {
 	struct fc *fc;
 
 	(void)of_parent;
 	alarm(20);
+	CHECK(fc_interceptor_find("cap") == &fc_interceptor_cap);
 	fc = new_context();
 	CHECK(fc && fc_iface_get(fc, "made.in.the.child") && fc_iface_find(fc, "made.in.the.child"));
 	fc_destroy(fc);
@@ -1422,16 +1430,18 @@ __attribute__((__unused__))
 #endif
 static int fork_beside_set_up_leaves_no_lock_closed(void)
 {
-	pthread_t t;
+	pthread_t t[2];
 	int line = 0;
 
 	SKIP_FORK_OF_THREADS();
 	__atomic_store_n(&let_go, 0, __ATOMIC_RELEASE);
-	CHECK(pthread_create(&t, NULL, make_names, NULL) == 0);
+	CHECK(pthread_create(&t[0], NULL, make_names, NULL) == 0);
+	CHECK(pthread_create(&t[1], NULL, look_for_interceptors, NULL) == 0);
 	for (int i = 0; i < 50 && !line; i++)
 		line = in_child(child_makes_names, NULL);
 	__atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
-	pthread_join(t, NULL);
+	pthread_join(t[0], NULL);
+	pthread_join(t[1], NULL);
 	return line;
 }
 #endif /* NO_FORK */

@@ -387,7 +387,7 @@ static const struct fc_interceptor fine = {
 	.resolution_ns = as_conf_says,
 };
 
-static void an_interface_reads_the_cheapest_clock_that_its_rules_find_fine_enough(void **state)
+static void an_interface_reads_the_cheapest_clock_that_suits_its_rules(void **state)
 {
 	static const uint64_t any = 0, second = FC_S(1), microsecond = FC_US(1);
 	const struct fc_rule rules[] = {
@@ -404,7 +404,8 @@ static void an_interface_reads_the_cheapest_clock_that_its_rules_find_fine_enoug
 	f = fc_iface_get(fc, "f");
 	for (uint32_t n = 0; n <= 3; n++) {
 		assert_int_equal(fc_iface_set_chain(f, rules, n), 0);
-		assert_int_equal(atomic_load(&f->clock), n < 3 ? fci_clock_coarse(&fc->clock) : fci_clock_exact(&fc->clock));
+		assert_int_equal(atomic_load(&f->clock),
+		                 n < 3 ? fci_clock_coarse(&fc->clock) : fci_clock_exact(&fc->clock));
 	}
 	assert_int_equal(fc_iface_set_chain(f, NULL, 0), 0);
 	assert_int_equal(atomic_load(&f->clock), FC_CLOCK_COARSE);
@@ -423,7 +424,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_step_of_either_clock_ends_the_trust, teardown),
 		cmocka_unit_test_teardown(looks_that_come_soon_change_nothing, teardown),
 		cmocka_unit_test_teardown(each_kind_reads_the_cheapest_clock_that_has_the_resolution, teardown),
-		cmocka_unit_test_teardown(an_interface_reads_the_cheapest_clock_that_its_rules_find_fine_enough, teardown),
+		cmocka_unit_test_teardown(an_interface_reads_the_cheapest_clock_that_suits_its_rules, teardown),
 		cmocka_unit_test_teardown(all_kinds_are_on_the_time_line_of_the_kernels_clock, teardown),
 		cmocka_unit_test_teardown(who_is_behind_the_calibration_asks_the_kernel, teardown),
 		cmocka_unit_test_teardown(a_counter_that_fails_is_told_and_left, teardown),
