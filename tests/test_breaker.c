@@ -82,6 +82,19 @@ static void fewer_than_min_calls_say_nothing(void **state)
 	assert_state(FC_BREAKER_OPEN);
 }
 
+static void by_itself_a_ratio_needs_twenty_calls(void **state)
+{
+	(void)state;
+	begin(2, (struct fc_breaker_conf){ .error_permille = 500 });
+	assert_int_equal(calls(19, FC_OUTCOME_ERROR), 19);
+	assert_state(FC_BREAKER_CLOSED);
+	assert_int_equal(calls(2, FC_OUTCOME_ERROR), 1);
+	begin(2, (struct fc_breaker_conf){ .error_permille = 500, .window_calls = 15 });
+	assert_int_equal(calls(14, FC_OUTCOME_ERROR), 14);
+	assert_state(FC_BREAKER_CLOSED);
+	assert_int_equal(calls(2, FC_OUTCOME_ERROR), 1);
+}
+
 static void a_good_call_that_completes_min_calls_opens_within_the_interval(void **state)
 {
 	(void)state;
@@ -367,6 +380,26 @@ static void a_hung_probe_holds_its_place_for_its_lease(void **state)
 	assert_state(FC_BREAKER_CLOSED);
 }
 
+static void by_itself_a_lease_lasts_twice_as_long_as_a_slow_call(void **state)
+{
+	static const struct { uint64_t slow_ns, lease_ns; } cases[] = { { FC_S(1), FC_S(10) }, { FC_S(8), FC_S(16) } };
+	struct fc_entry hung, e;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		begin(2, (struct fc_breaker_conf){ .errors = 1, .probes = 1, .slow_ns = cases[i].slow_ns, .slow_permille = 999 });
+		break_it();
+		let_it_half_open();
+		assert_int_equal(guarded_fill(&g, &hung, 1), 1);
+		guarded_pass(&g, cases[i].lease_ns - 1);
+		assert_int_equal(call(FC_OUTCOME_OK), FC_REFUSED_BREAKER);
+		guarded_pass(&g, 2 * UNIT_NS);
+		assert_int_equal(guarded_fill(&g, &e, 1), 1);
+		fc_exit(&hung);
+		fc_exit(&e);
+	}
+}
+
 static void probes_that_still_run_from_before_hold_no_place(void **state)
 {
 	struct fc_entry old[3], e[10];
@@ -566,8 +599,9 @@ static void credit_that_a_later_rule_refused_is_given_back(void **state)
 	later_refuses = 1;
 	calls(1000, FC_OUTCOME_OK);
 	later_refuses = 0;
-	/* All of it, up to the most that is kept. */
+	/* All of it, up to the most that is kept: 64. */
 	assert_int_equal(calls(20, FC_OUTCOME_OK), 20);
+	assert_in_range(calls(200, FC_OUTCOME_OK), 44 + 20, 44 + 20 + 4);
 }
 
 static void a_ramp_is_read_as_closed_when_its_time_is_over(void **state)
@@ -1108,6 +1142,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(a_ratio_opens_with_the_call_that_meets_it),
 		T(fewer_than_min_calls_say_nothing),
+		T(by_itself_a_ratio_needs_twenty_calls),
 		T(a_good_call_that_completes_min_calls_opens_within_the_interval),
 		T(so_many_errors_open_whatever_else_there_is),
 		T(slow_calls_open),
@@ -1123,6 +1158,7 @@ int main(void)
 		T(an_ignored_probe_says_nothing_and_gives_its_place_back),
 		T(a_probe_that_a_later_rule_refuses_is_given_back),
 		T(a_hung_probe_holds_its_place_for_its_lease),
+		T(by_itself_a_lease_lasts_twice_as_long_as_a_slow_call),
 		T(probes_that_still_run_from_before_hold_no_place),
 		T(an_abandoned_probe_has_failed),
 		T(a_killed_probe_is_given_back_and_says_nothing),

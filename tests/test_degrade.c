@@ -148,6 +148,8 @@ static void so_many_timeouts_or_failures_degrade(void **state)
 	assert_state(FC_BREAKER_OPEN);
 	begin((struct fc_degrade_conf){ .timeouts = 3, .trip = { .errors = 10 } });
 	assert_int_equal(calls(9, FC_OUTCOME_ERROR), 9);
+	assert_int_equal(calls(100, FC_OUTCOME_IGNORED), 100); /* they say nothing, good nor bad */
+	assert_int_equal(look().calls, 9);
 	assert_int_equal(calls(9, FC_OUTCOME_TIMEOUT), 1);
 }
 

@@ -203,6 +203,29 @@ static void bad_health_is_overload(void **state)
 	atomic_store(&g.fc->head->health, 0);
 }
 
+static void where_it_says_so_queueing_alone_is_overload(void **state)
+{
+	(void)state;
+	assert_int_equal(use(g.f, &plain, 0), 0); /* no_health */
+	atomic_store(&g.fc->head->health, FC_HEALTH_BAD_CPU);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(window(1000, FC_MS(19)), 1000);
+	assert_int_equal(fc_priority_threshold(g.fc, NULL), ALL);
+	atomic_store(&g.fc->head->health, 0);
+}
+
+static void one_wrong_arrival_is_no_overload(void **state)
+{
+	(void)state;
+	assert_int_equal(use(g.f, &plain, 0), 0);
+	guarded_pass(&g, FC_S(100000));
+	for (int i = 0; i < 3; i++) {
+		assert_true(call(g.f, 0, 1, FC_S(90000))); /* counts as a minute */
+		assert_int_equal(window(10000, 0), 10000);
+	}
+	assert_int_equal(fc_priority_threshold(g.fc, NULL), ALL);
+}
+
 static void a_flood_ends_its_window_early(void **state)
 {
 	struct fc_priority_conf conf = { .no_health = 1, .window_calls = 2000 };
@@ -290,6 +313,8 @@ int main(void)
 		T(the_same_users_are_refused_everywhere),
 		T(users_can_be_dealt_anew),
 		T(bad_health_is_overload),
+		T(where_it_says_so_queueing_alone_is_overload),
+		T(one_wrong_arrival_is_no_overload),
 		T(a_flood_ends_its_window_early),
 		T(the_clock_may_jump),
 		T(a_dry_run_refuses_nobody),
