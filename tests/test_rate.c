@@ -269,7 +269,7 @@ static void retry_after_is_the_time_to_try_again(void **state)
 	rng_init(&rng, 2);
 	for (size_t i = 0; i < 7; i++) {
 		begin(1, confs[i]);
-		at(FC_S(1000) + 12345);
+		at(FC_S(1000) + FC_MS(123) + 45678); /* at no multiple of a period */
 		drain(1000);
 		for (int k = 0; k < 200; k++) {
 			FC_OPTS(fc_decision, d, .status = 0);
