@@ -15,6 +15,7 @@
 
 #include "async.h"
 #include "inflight.h"
+#include "limit.h"
 #include "support/alloc.h"
 
 #define WAITERS 4
@@ -286,6 +287,23 @@ static void a_clock_that_goes_far_back_ends_the_wait(void **state)
 	assert_int_equal(fc_async_poll(fc), 1);
 	assert_int_equal(c.verdict, FC_REFUSED_WAIT);
 	fc_exit(&holder);
+}
+
+/* As if a granter had been stopped before it said that somebody waits: housekeeping says it. */
+static void a_waiter_that_exits_do_not_know_of_is_found_by_housekeeping(void **state)
+{
+	struct call c;
+
+	(void)state;
+	hold();
+	assert_int_equal(start(&c), FC_PENDING);
+	fci_gate_set(f, 0, FCI_GATE_WAITERS);
+	fc_exit(&holder);
+	assert_int_equal(fc_async_poll(fc), 0);
+	(void)fc_tick(fc, 0);
+	assert_int_equal(fc_async_poll(fc), 1);
+	assert_int_equal(c.verdict, 0);
+	fc_exit(&c.e);
 }
 
 static void only_so_many_wait(void **state)
@@ -881,6 +899,7 @@ int main(void)
 		T(a_deadline_that_comes_first_is_told_as_such),
 		T(a_blocked_caller_is_told_whether_his_time_or_his_deadline_was_over),
 		T(a_clock_that_goes_far_back_ends_the_wait),
+		T(a_waiter_that_exits_do_not_know_of_is_found_by_housekeeping),
 		T(only_so_many_wait),
 		T(newest_first_or_oldest_first),
 		T(callbacks_may_use_the_library),

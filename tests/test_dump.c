@@ -34,6 +34,7 @@
 #include "symbol.h"
 #include "taskinfo.h"
 
+#define COUNT(a_) (sizeof(a_) / sizeof((a_)[0]))
 #define NOINLINE __attribute__((__noinline__))
 
 static struct fc *fc;
@@ -555,6 +556,62 @@ static void calls_that_nobody_can_end_are_told_by_call_site(void **state)
 	fc_exit(&moved);
 }
 
+/* What the end of a context tells, into fd. */
+static int all_inside(struct fc *of, int fd)
+{
+	return fci_leaks_report(of, fd, 1);
+}
+
+static void calls_of_more_call_sites_than_are_told_apart_are_told_together(void **state)
+{
+	static struct fc_site sites[40];
+	struct fc_iface *f = make_iface("f", 64);
+	static struct fc_entry e[COUNT(sites)];
+	const char *text, *line;
+	unsigned lines = 0;
+	int n;
+
+	(void)state;
+	memset(e, 0, sizeof(e));
+	for (uint32_t i = 0; i < COUNT(sites); i++) {
+		sites[i] = (struct fc_site){ .file = "x.c", .func = "x", .line = i + 1 };
+		assert_int_equal(fc_enter_at(&e[i], f, NULL, &sites[i]), 0);
+	}
+	text = text_of(all_inside, &n);
+	assert_int_equal(n, COUNT(sites));
+	for (line = text; (line = strchr(line, '\n')) != NULL; line++)
+		lines++;
+	assert_int_equal(lines, 32);
+	assert_non_null(strstr(text, "still inside: f: 1 call from x.c:1 x, oldest "));
+	assert_non_null(strstr(text, "still inside: f: 9 calls from ?:0 ?, oldest "));
+	for (uint32_t i = 0; i < COUNT(sites); i++)
+		fc_exit(&e[i]);
+}
+
+static void calls_that_were_written_off_are_told_as_well(void **state)
+{
+	FC_OPTS(fc_iface_opts, o, .cap = 1, .expand = 1, .writeoff = 1, .stuck_after_ns = FC_S(1));
+	struct fc_entry stuck = FC_ENTRY_INIT, next = FC_ENTRY_INIT;
+	struct fc_iface *f;
+	const char *text;
+	int n;
+
+	(void)state;
+	assert_int_equal(fc_iface_set(fc, "f", &o, &f), 0);
+	leak_here(&stuck, f);
+	fc_clock_advance(fc, FC_S(5));
+	assert_int_equal(fc_enter(&next, f, NULL), 0); /* in its place */
+	fc_exit(&next);
+	text = text_of(all_inside, &n);
+	assert_int_equal(n, 1);
+	assert_non_null(strstr(text, "still inside: f: 1 call from "));
+	assert_non_null(strstr(text, " leak_here, oldest 5.0 s"));
+	assert_int_equal(fc_exit_status(&stuck), -ESTALE);
+	text = text_of(all_inside, &n);
+	assert_int_equal(n, 0);
+	assert_string_equal(text, "");
+}
+
 static void end_of_a_context_tells_who_is_still_inside(void **state)
 {
 	struct fc_iface *f = make_iface("shop.report", 16);
@@ -586,6 +643,8 @@ int main(void)
 		CASE(calls_over_the_limit_of_a_dry_run_are_marked_in_the_list),
 		CASE(list_is_sane_while_calls_come_and_go),
 		CASE(calls_that_nobody_can_end_are_told_by_call_site),
+		CASE(calls_of_more_call_sites_than_are_told_apart_are_told_together),
+		CASE(calls_that_were_written_off_are_told_as_well),
 		CASE(end_of_a_context_tells_who_is_still_inside),
 	};
 

@@ -7,6 +7,9 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
+
+#include "health_file.h"
 #include "support/tree.h"
 
 static void a_v1_group_with_a_quota_counts_used_over_quota(void **state)
@@ -210,6 +213,56 @@ static void without_the_groups_use_the_process_counts_its_own(void **state)
 	assert_int_equal(s.cpu_permille, 0);
 }
 
+static void a_v1_quota_without_its_period_is_not_believed(void **state)
+{
+	(void)state;
+	host();
+	v1("/a");
+	v1_cpu("/a", "50000\n", 1000, 10, 1);
+	drop("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us");
+	read_after(0);
+	v1_cpu("/a", "50000\n", 1100, 20, 3);
+	drop("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us");
+	read_after(1 * S);
+	assert_int_equal(s.valid & (FC_HEALTH_CPU | FC_HEALTH_THROTTLED), 0);
+	assert_int_equal(s.held & FC_HEALTH_CPU, FC_HEALTH_CPU);
+}
+
+/* "/../x" is outside of the namespace: what lies there by that name is another's. */
+static void a_group_outside_of_the_namespace_is_not_looked_for(void **state)
+{
+	(void)state;
+	host();
+	v2("/../other");
+	put("sys/fs/cgroup/cgroup.procs", "");
+	put("sys/fs/other/memory.max", "1000000");
+	put("sys/fs/other/memory.current", "900000");
+	read_after(0);
+	assert_int_equal(s.memory_permille, 500);
+	assert_true(s.from & FC_HEALTH_MEMORY_HOST);
+}
+
+static void a_process_that_was_moved_is_found_in_its_new_group(void **state)
+{
+	(void)state;
+	host();
+	v2("/a");
+	v2_memory("/a", "1000000", "900000", "0");
+	read_after(0);
+	assert_int_equal(s.memory_permille, 900);
+	v2("/b");
+	v2_memory("/b", "1000000", "100000", "0");
+	/* The old one is removed: its files are open, and say nothing any more. */
+	for (uint32_t i = 0; i < r.memory_levels; i++) {
+		fci_file_close(&r.memory[i].limit_fd);
+		r.memory[i].limit_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	}
+	read_after(PERIOD);
+	assert_int_equal(s.valid & FC_HEALTH_MEMORY, 0);
+	read_after(PERIOD);
+	assert_int_equal(s.memory_permille, 100);
+}
+
 static void a_v2_group_has_its_own_pressure(void **state)
 {
 	(void)state;
@@ -237,6 +290,9 @@ int main(void)
 		T(a_limit_that_comes_later_is_found),
 		T(a_container_sees_its_group_at_the_mount_point),
 		T(without_the_groups_use_the_process_counts_its_own),
+		T(a_v1_quota_without_its_period_is_not_believed),
+		T(a_group_outside_of_the_namespace_is_not_looked_for),
+		T(a_process_that_was_moved_is_found_in_its_new_group),
 		T(a_v2_group_has_its_own_pressure),
 	};
 

@@ -34,6 +34,8 @@ static void too_many_reports_are_counted_and_the_next_one_says_so(void **state)
 	struct fc_iface *f[3];
 	struct sleeper s[3] = { 0 };
 	FC_OPTS(fc_totals, t, .ifaces = 0);
+	uint64_t before;
+	char line[64];
 
 	(void)state;
 	(void)tear_down(state);
@@ -53,6 +55,13 @@ static void too_many_reports_are_counted_and_the_next_one_says_so(void **state)
 	advance(FC_S(70));
 	assert_int_equal(reports(), 2);
 	assert_int_not_equal(find_line(0, "; 5 reports suppressed before", NULL), -1);
+	/* Those are told of; the next one counts from there. */
+	assert_int_equal(fc_totals(fc, &t), 0);
+	before = t.reports_suppressed;
+	advance(FC_S(100));
+	assert_int_equal(reports(), 3);
+	snprintf(line, sizeof(line), "; %u report%s suppressed before", (unsigned)(before - 5), before == 6 ? "" : "s");
+	assert_int_not_equal(find_line(0, line, NULL), -1);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(sleeper_stop(&s[i]), 0);
 }
