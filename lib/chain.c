@@ -196,16 +196,20 @@ void fci_chain_post(struct fci_chain *chain, struct fci_ended *d)
 	}
 }
 
-/* The cap's own stage is not in the chain: its check is the claim. It has full and tick. */
+/* The cap's own stage is not in the chain: its check is the claim. It has full and tick. A limit that these
+ * set stands only if no cap or limit was put in force since this began. */
 static struct fci_stage cap_stage(struct fc_iface *f, struct fc_cap_conf *conf)
 {
 	const struct fci_config *g = &f->block->config;
 
+	/* A2 -> X3 (fci_gate_set, limit.c): before the settings. */
+	fci_thread_self()->gate = atomic_load_explicit(&f->gate->word, FCI_SC);
 	/* N1: settings, taken one by one. */
 	conf->cap = atomic_load_explicit(&g->cap, FCI_RLX);
 	conf->expand = atomic_load_explicit(&g->expand, FCI_RLX);
 	conf->expand_keep = atomic_load_explicit(&g->expand_keep, FCI_RLX);
 	conf->resv = 0;
+	FC_TEST_POINT("deciding");
 	return (struct fci_stage){ .ic = &fc_interceptor_cap, .state = f->cap_state, .conf = conf };
 }
 
@@ -231,6 +235,7 @@ int fci_chain_full(struct fc_iface *f, uint64_t now)
 		c.now_ns = now;
 		room |= chain->stage[i].ic->full(&c);
 	}
+	self->gate = 0;
 	fci_section_leave(self, was);
 	return room;
 }
@@ -269,6 +274,7 @@ uint64_t fci_chain_tick(struct fc_iface *f, uint64_t now)
 		one = chain->stage[i].ic->tick(&c);
 		next = one < next ? one : next;
 	}
+	self->gate = 0;
 	fci_section_leave(self, was);
 	return next;
 }

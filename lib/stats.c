@@ -210,8 +210,8 @@ int fc_limit_set(struct fc_iface *f, uint32_t limit)
 
 	if (!fci_iface_real(f))
 		return -EINVAL;
-	/* A2 -> X3 (fci_gate_set): before all that is decided here. */
-	gate = atomic_load_explicit(&f->gate->word, FCI_SC);
+	/* A2 -> X3 (fci_gate_set): before all that is decided here, and by whoever asks for it. */
+	gate = fci_self.gate ? fci_self.gate : atomic_load_explicit(&f->gate->word, FCI_SC);
 	if (fci_iface_cap(f) == FC_UNLIMITED)
 		return -EINVAL;
 	most = (uint64_t)4 * fci_iface_cap(f);
@@ -220,6 +220,8 @@ int fc_limit_set(struct fc_iface *f, uint32_t limit)
 		rc = fci_extents_grow(f, limit);
 	if (rc == 0 && limit != FCI_GATE_LIMIT(gate))
 		rc = fci_limit_change_from(f, gate, limit);
+	if (rc == 0)
+		fci_self.gate = 0; /* what is decided next is by this limit */
 	return rc;
 }
 

@@ -39,6 +39,7 @@ struct fci_thread {
 	uint32_t cpu_left;      /* ... and for how many more uses it is believed */
 	uint32_t sample;        /* counts refusals, for sampling */
 	uint32_t resv;
+	uint64_t gate;          /* while full and tick of interceptors run: what they decide by; 0: nothing. fc_limit_set */
 	uint64_t stack_lo, stack_hi; /* of this thread's own stack; 0 unknown */
 	struct fci_thread *next, *prev;
 };

@@ -342,6 +342,32 @@ static void with_keep_health_good_health_alone_keeps_a_step(void **state)
 	assert_int_equal(told(FC_EVENT_EXPAND_KEPT), 2);
 }
 
+static void lower_the_cap(const char *point)
+{
+	if (strcmp(point, "deciding") != 0 || atomic_load(&g.fc->ticking))
+		return; /* a refused caller's */
+	fci_test_point = NULL;
+	assert_int_equal(fc_iface_set(g.fc, fc_iface_name(g.f), &(struct fc_iface_opts){ .size = sizeof(struct fc_iface_opts),
+	                              .cap = CAP / 2, .expand = 1 }, NULL), 0);
+}
+
+/* Decided by the cap and the factor of before, nothing is put in force. */
+static void a_cap_that_is_set_while_a_step_is_decided_stands(void **state)
+{
+	(void)state;
+	start(&(struct fc_iface_opts){ .expand = 4, .expand_keep = FC_EXPAND_KEEP_HEALTH });
+	warm_up();
+	sim.per_s = 300;
+	sim.low = CAP / 2;
+	fci_test_point = lower_the_cap;
+	for (int i = 0; i < 5000 && fci_test_point; i++) {
+		step();
+		if (!fci_test_point)
+			assert_int_equal(fc_limit_get(g.f), CAP / 2);
+	}
+	assert_null(fci_test_point);
+}
+
 /* With a window of one second, no call of the step would have left. */
 static void a_good_step_of_slow_calls_is_kept(void **state)
 {
@@ -672,6 +698,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_rush_to_a_saturated_dependency_is_no_evidence, teardown),
 		cmocka_unit_test_teardown(a_saturated_dependency_at_the_start_is_no_evidence, teardown),
 		cmocka_unit_test_teardown(an_idle_time_before_is_no_evidence, teardown),
+		cmocka_unit_test_teardown(a_cap_that_is_set_while_a_step_is_decided_stands, teardown),
 		cmocka_unit_test_teardown(with_keep_health_good_health_alone_keeps_a_step, teardown),
 		cmocka_unit_test_teardown(a_good_step_of_slow_calls_is_kept, teardown),
 		cmocka_unit_test_teardown(a_step_that_demand_did_not_need_goes_back_without_a_rest, teardown),
