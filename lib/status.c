@@ -33,6 +33,11 @@ static const struct status faults[] = {
 	{ -ENODATA, "ENODATA", "nothing to tell" },
 	{ -ENOSYS, "ENOSYS", "not built in" },
 	{ -ESRCH, "ESRCH", "no such thread" },
+	{ -ENOENT, "ENOENT", "no such file, interface or rule" },
+	{ -EEXIST, "EEXIST", "the name is taken" },
+	{ -ERANGE, "ERANGE", "a number out of its range" },
+	{ -EACCES, "EACCES", "not permitted" },
+	{ -EBADF, "EBADF", "not an open file" },
 	{ FC_PENDING, "EINPROGRESS", "waiting for a place" },
 };
 

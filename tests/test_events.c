@@ -110,7 +110,7 @@ static void each_form_of_a_value_is_written_out(void **state)
 		{ FC_EVENT_BREAKER_OPENED, FC_US(20), 3, "breaker open for 20 us: 3 calls failed or slow\n" },
 		{ FC_EVENT_ADMITTING, FC_MS(20), 7, "refused nobody for 20 ms; 7 were refused before\n" },
 		{ FC_EVENT_FAULT, (uint64_t)-12, 0, "the guard failed: " },
-		{ FC_EVENT_REFUSING, FC_REFUSED_CAP, 9, "; limit 9\n" },
+		{ FC_EVENT_REFUSING, FC_REFUSED_CAP, 9, "(places: 9)\n" },
 		{ FC_EVENT_BREAKER_FORCED, FC_SET_AUTO, 0, "by hand: automatic\n" },
 		{ FC_EVENT_BREAKER_FORCED, FC_SET_OPEN, 0, "by hand: open\n" },
 		{ FC_EVENT_BREAKER_FORCED, FC_SET_CLOSED, 0, "by hand: closed\n" },
@@ -264,7 +264,7 @@ static void refusing_is_told_when_it_begins_and_when_it_is_over(void **state)
 	assert_int_equal(guarded_events(&g, FC_EVENT_REFUSING), 1);
 	assert_int_equal(guarded_events(&g, FC_EVENT_ADMITTING), 0);
 	assert_non_null(strstr(lines, "1 guarded: refusing: "));
-	assert_non_null(strstr(lines, "; limit 1\n"));
+	assert_non_null(strstr(lines, "(places: 1)\n"));
 	for (int i = 0; i < 12; i++)
 		pass_and_tick(FC_S(1));
 	assert_int_equal(guarded_events(&g, FC_EVENT_ADMITTING), 1);

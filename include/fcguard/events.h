@@ -47,7 +47,7 @@ extern "C" {
 	XX(FC_EVENT_CLOCK,               20, WARN,  "the CPU's counter is {a} ppm off the kernel's clock: " \
 	                                         "not used any more")                              \
 	XX(FC_EVENT_LEAKED,              21, WARN,  "{a:c} given back at the end of a thread") \
-	XX(FC_EVENT_REFUSING,            22, WARN,  "refusing: {a:s}; limit {b}")                  \
+	XX(FC_EVENT_REFUSING,            22, WARN,  "refusing: {a:s} (places: {b:n})")            \
 	XX(FC_EVENT_ADMITTING,           23, INFO,  "refused nobody for {a:t}; {b} were refused before") \
 	XX(FC_EVENT_BREAKER_OPENED,      24, WARN,  "breaker open for {a:t}: {b:c} failed or slow")   \
 	XX(FC_EVENT_BREAKER_HALF_OPEN,   25, INFO,  "breaker half open: {a:c} at once may probe")   \
