@@ -268,6 +268,8 @@ void bench_measure(struct bench_result *r, uint32_t round, void *state, uint32_t
 	static double spare = TRIES;
 	struct bench_result best = *r;
 
+	if (r->subject->begin)
+		r->subject->begin(state);
 	spare += 0.5;
 	measure_once(&best, round, state, ms);
 	for (int i = 1; i < TRIES && spare >= 1 && best.delay[round] > DISTURBED; i++) {
@@ -281,6 +283,8 @@ void bench_measure(struct bench_result *r, uint32_t round, void *state, uint32_t
 			best = again;
 	}
 	*r = best;
+	if (r->subject->end)
+		r->subject->end(state);
 }
 
 /* Rounds */

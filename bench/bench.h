@@ -49,6 +49,9 @@ struct bench_subject {
 	/* Call n times; return how many were admitted. */
 	uint64_t (*run)(void *state, struct bench_worker *w, uint32_t n);
 	void (*teardown)(void *state); /* may be NULL */
+	/* Around each measurement: what goes on beside the calls, and beside no other subject's. May be NULL. */
+	void (*begin)(void *state);
+	void (*end)(void *state);
 	uint32_t arg;                  /* the subject's own */
 	bool refuses;                  /* every call must be refused: checked */
 	bool waits;                    /* one stopped thread stops the others: look whether time is up
