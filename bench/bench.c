@@ -397,3 +397,47 @@ struct bench_result *bench_rounds(const struct bench_opts *o, const struct bench
 	*ret_n = used;
 	return r;
 }
+
+/* Exactly n calls. */
+
+bool bench_steady;
+
+struct counted {
+	const struct bench_subject *subject;
+	void *state;
+	uint64_t count;
+};
+
+static void *count_calls(void *arg)
+{
+	const struct counted *x = arg;
+	struct bench_worker w = { 0 };
+
+	for (uint64_t left = x->count; left;) {
+		uint32_t n = left > 1u << 30 ? 1u << 30 : (uint32_t)left;
+
+		x->subject->run(x->state, &w, n);
+		left -= n;
+	}
+	return NULL;
+}
+
+void bench_count(const struct bench_opts *o, const struct bench_subject *const *list, uint32_t n)
+{
+	const struct bench_case c = { .threads = o->threads[0] };
+	pthread_t threads[BENCH_THREADS_MAX];
+	struct counted x = { .count = o->count };
+
+	if (n != 1)
+		bench_die("--count wants --only with one subject; found: %u of them", n);
+	x.subject = list[0];
+	bench_steady = true;
+	if (x.subject->setup(x.subject, &c, &x.state))
+		bench_die("%s: cannot be set up", x.subject->name);
+	for (uint32_t i = 1; i < c.threads; i++)
+		if (pthread_create(&threads[i], NULL, count_calls, &x))
+			bench_die("cannot start thread %u", i);
+	count_calls(&x);
+	for (uint32_t i = 1; i < c.threads; i++)
+		pthread_join(threads[i], NULL);
+}

@@ -81,8 +81,7 @@ struct bench_opts {
 	const char *only;     /* comma separated names, or NULL: all */
 	uint32_t threads[8];  /* ends with 0 */
 	uint32_t rounds, ms;  /* repetitions; duration of one measurement */
-	uint64_t count;       /* run exactly so many calls of op, then end; 0: measure */
-	const char *op;
+	uint64_t count;       /* run exactly so many calls of one subject, then end; 0: measure */
 };
 
 /* Parse, or print the usage and exit. Defaults: 1, 2, 8, 64 threads; quick: 1, 2. */
@@ -115,7 +114,15 @@ void bench_json_value(const char *name, uint32_t threads, double ns, double rati
                       const char *key, double value);
 void bench_json_close(void);
 
-/* All of a program that has one list of subjects: arguments, rounds, table, JSON. */
+/*
+ * --count N --only NAME: exactly N calls on each thread and nothing else, for tools that count instructions.
+ * list has that one subject, else it ends with a message. Sets bench_steady before the subject is set up: time
+ * should stand, and nothing run beside the calls.
+ */
+void bench_count(const struct bench_opts *o, const struct bench_subject *const *list, uint32_t n);
+extern bool bench_steady;
+
+/* All of a program that has one list of subjects: arguments, rounds, table, JSON, or --count. */
 void bench_list(int argc, char **argv, const char *heading, const struct bench_subject *subjects, size_t n);
 
 double bench_median(const double *v, uint32_t n);

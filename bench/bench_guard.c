@@ -2,10 +2,6 @@
 /*
  * bench_guard.c - the guard: what a call through it costs, admitted and refused; what interceptors
  * add; what it adds to a program's own work; what an idle context costs.
- *
- *     bench_guard --count 100000 --op admit|refuse|exact --threads 1
- *
- * makes exactly that many calls on each thread and nothing else, for tools that count instructions.
  */
 #define _GNU_SOURCE
 #include "guard.h"
@@ -284,59 +280,6 @@ static void bench_idle(void)
 	        (double)(cpu[1].tv_nsec - cpu[0].tv_nsec)) / 5000);
 }
 
-/* Exactly n calls. */
-
-struct counted {
-	const struct bench_subject *subject;
-	void *state;
-	uint64_t count;
-};
-
-static void *count_calls(void *arg)
-{
-	const struct counted *x = arg;
-	struct bench_worker w = { 0 };
-
-	for (uint64_t left = x->count; left;) {
-		uint32_t n = left > 1u << 30 ? 1u << 30 : (uint32_t)left;
-
-		x->subject->run(x->state, &w, n);
-		left -= n;
-	}
-	return NULL;
-}
-
-static int count_mode(const struct bench_opts *o)
-{
-	static const struct { const char *op; const struct bench_subject *subject; } ops[] = {
-		{ "admit", &guard_admit }, { "refuse", &guard_refuse }, { "exact", &guard_admit_exact },
-	};
-	const struct bench_case c = { .threads = o->threads[0] };
-	struct counted x = { .count = o->count };
-	pthread_t threads[BENCH_THREADS_MAX];
-
-	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
-		if (o->op && !strcmp(o->op, ops[i].op))
-			x.subject = ops[i].subject;
-	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
-		if (o->op && !strcmp(o->op, more[i].name))
-			x.subject = &more[i];
-	if (!x.subject)
-		bench_die("--op: admit, refuse, exact, or the name of a chain's subject is wanted");
-	guard_steady = true;
-	if (x.subject->setup(x.subject, &c, &x.state))
-		bench_die("%s: cannot be set up", x.subject->name);
-	for (uint32_t i = 1; i < c.threads; i++)
-		if (pthread_create(&threads[i], NULL, count_calls, &x))
-			bench_die("cannot start thread %u", i);
-	count_calls(&x);
-	for (uint32_t i = 1; i < c.threads; i++)
-		pthread_join(threads[i], NULL);
-	guard_release();
-	fc_destroy(guard_context());
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct bench_subject *const first[] = { &bench_call, &bench_floor, &guard_admit, &guard_admit_exact,
@@ -348,14 +291,18 @@ int main(int argc, char **argv)
 	uint32_t n = 0, got;
 
 	bench_args(&o, argc, argv);
-	if (o.count)
-		return count_mode(&o);
 	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
 		if (bench_wanted(&o, first[i]->name))
 			list[n++] = first[i];
 	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
 		if (bench_wanted(&o, more[i].name))
 			list[n++] = &more[i];
+	if (o.count) {
+		bench_count(&o, list, n);
+		guard_release();
+		fc_destroy(guard_context());
+		return 0;
+	}
 	bench_json_open(&o);
 	if (n || bench_wanted(&o, bench_pair.name)) {
 		r = bench_rounds(&o, list, n, &c, &got);

@@ -13,8 +13,6 @@
 
 #define CAP 64
 
-bool guard_steady;
-
 struct fc *guard_context(void)
 {
 	static struct fc *fc;
@@ -24,7 +22,7 @@ struct fc *guard_context(void)
 
 	if (fc)
 		return fc;
-	if (guard_steady) {
+	if (bench_steady) {
 		o.flags = 0;
 		o.clock = FC_CLOCK_VIRTUAL;
 	}

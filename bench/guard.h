@@ -9,11 +9,8 @@
 
 #include <fcguard/fcguard.h>
 
-/* Set before the first call of all: no thread, and time stands still, so that each run executes the
- * same instructions. */
-extern bool guard_steady;
-
-/* The context of the program, with its housekeeping thread, made when first asked for. */
+/* The context of the program, with its housekeeping thread, made when first asked for. When counting: no
+ * thread, and time stands still, so that each run executes the same instructions. */
 struct fc *guard_context(void);
 
 /* A fresh interface with these numbers; opts NULL: a cap of 64. */

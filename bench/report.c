@@ -18,7 +18,7 @@ static void usage(const char *name, int status)
 {
 	fprintf(status ? stderr : stdout,
 	        "usage: %s [--quick] [--json FILE] [--only NAME,...] [--threads N,...]\n"
-	        "       [--rounds N] [--ms N] [--count N --op OP]\n",
+	        "       [--rounds N] [--ms N] [--count N]\n",
 	        name);
 	exit(status);
 }
@@ -55,8 +55,8 @@ void bench_args(struct bench_opts *o, int argc, char **argv)
 		{ "quick", no_argument, NULL, 'q' },      { "json", required_argument, NULL, 'j' },
 		{ "only", required_argument, NULL, 'o' }, { "threads", required_argument, NULL, 't' },
 		{ "rounds", required_argument, NULL, 'r' }, { "ms", required_argument, NULL, 'm' },
-		{ "count", required_argument, NULL, 'c' }, { "op", required_argument, NULL, 'p' },
-		{ "help", no_argument, NULL, 'h' },       { NULL, 0, NULL, 0 },
+		{ "count", required_argument, NULL, 'c' }, { "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int c;
 
@@ -71,7 +71,6 @@ void bench_args(struct bench_opts *o, int argc, char **argv)
 		case 'r': o->rounds = (uint32_t)number("rounds", optarg, BENCH_ROUNDS_MAX); break;
 		case 'm': o->ms = (uint32_t)number("ms", optarg, 60000); break;
 		case 'c': o->count = number("count", optarg, UINT64_MAX); break;
-		case 'p': o->op = optarg; break;
 		case 'h': usage(argv[0], 0); break;
 		default: usage(argv[0], 2);
 		}
@@ -187,6 +186,10 @@ void bench_list(int argc, char **argv, const char *heading, const struct bench_s
 	for (size_t i = 0; i < n; i++)
 		if (bench_wanted(&o, subjects[i].name))
 			list[wanted++] = &subjects[i];
+	if (o.count) {
+		bench_count(&o, list, wanted);
+		return;
+	}
 	bench_json_open(&o);
 	if (wanted) {
 		r = bench_rounds(&o, list, wanted, &c, &got);
