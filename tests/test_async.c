@@ -272,6 +272,14 @@ static void a_blocked_caller_is_told_whether_his_time_or_his_deadline_was_over(v
 	}
 	assert_int_equal(stats().waited, 2);
 	assert_int_equal(stats().wait_timeouts, 2);
+	/* Nor does a clock that goes far back hold him for ever. */
+	fc_clock_set(fc, FC_S(100000));
+	assert_int_equal(pthread_create(&thread[0], NULL, wait_in_vain, &b[0]), 0);
+	while (stats().waiting != 1)
+		usleep(1000);
+	fc_clock_set(fc, FC_S(1000));
+	pthread_join(thread[0], NULL);
+	assert_int_equal(b[0].rc, FC_REFUSED_WAIT);
 	fc_exit(&holder);
 }
 
@@ -621,11 +629,13 @@ static void a_slow_granter_spoils_no_other_grant(void **state)
 
 static int pre_status, pre_seen, posts;
 static uint64_t pre_label, pre_tag;
+static const char *pre_text;
 
 static int pre(struct fc_call *c)
 {
 	pre_seen++;
 	pre_label = c->ctx->n_labels == 2 ? c->ctx->labels[1].value : 0;
+	pre_text = c->ctx->n_labels == 2 ? c->ctx->labels[1].text : "none";
 	pre_tag = c->ctx->request_id;
 	return pre_status;
 }
@@ -670,6 +680,7 @@ static void what_the_call_said_of_itself_is_kept(void **state)
 	assert_int_equal(pre_seen, 2);
 	assert_int_equal(pre_tag, 4711);
 	assert_true(pre_label == want);
+	assert_null(pre_text); /* it was the caller's, and may be gone */
 	assert_int_equal(fc_in_flight(f, &one, 1), 1);
 	assert_int_equal(one.request_id, 4711);
 	assert_true(one.flags & FC_IN_FLIGHT_MOVED);

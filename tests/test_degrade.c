@@ -310,8 +310,14 @@ static void other_reasons_are_answered_when_named(void **state)
 	fc_iface_fallback(g.f, answer, &a_thousand);
 	later_refuses = 1;
 	assert_int_equal(guarded_call(), -FC_REFUSED_CUSTOM);
+	assert_int_equal(fc_iface_inject(g.f, FC_REFUSED_CAP, 1), 0);
+	assert_int_equal(guarded_call(), -FC_REFUSED_CAP);
+	assert_int_equal(fc_iface_inject(g.f, FC_REFUSED_BREAKER, 1), 0); /* named from the beginning */
+	assert_int_equal(guarded_call(), 1000 + FC_REFUSED_BREAKER);
 	assert_int_equal(fc_iface_fallback_on(g.f, FC_FALLBACK_DEFAULT | FC_FALLBACK_BIT(FC_REFUSED_CUSTOM)), 0);
 	assert_int_equal(guarded_call(), 1000 + FC_REFUSED_CUSTOM);
+	assert_int_equal(fc_iface_inject(g.f, FC_REFUSED_USER + 5, 1), 0); /* all of the program's own are one */
+	assert_int_equal(guarded_call(), 1000 + FC_REFUSED_USER + 5);
 	assert_int_equal(fc_iface_fallback_on(g.f, 0), 0);
 	fc_degrade_set(g.f, NULL, 8);
 	assert_int_equal(guarded_call(), -FC_REFUSED_DEGRADED);

@@ -338,6 +338,29 @@ static void defaults_are_those_of_the_header(void **state)
 	assert_int_equal(got.writeoff_after_ns, FC_S(20));
 	assert_int_equal(got.wait_timeout_ns, FC_MS(100));
 	assert_int_equal(got.check_every_ns, FC_MS(10));
+	assert_int_equal(fc->max_reports_per_min, 30);
+}
+
+/* A program's allocator need not know alignment; what is in the blocks does. */
+static void blocks_are_aligned_whatever_the_allocator_gives(void **state)
+{
+	struct counting_alloc counted;
+	struct fc_alloc alloc = counting_alloc_init(&counted);
+	struct fc_opts o = defaults();
+	struct fc *own;
+
+	(void)state;
+	o.alloc = &alloc;
+	own = context(&o);
+	assert_int_equal((uintptr_t)own % FCI_CACHELINE, 0);
+	for (int i = 0; i < 20; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "%d", i);
+		assert_int_equal((uintptr_t)fc_iface_get(own, name) % FCI_CACHELINE, 0);
+	}
+	fc_destroy(own);
+	assert_int_equal(counted.live, 0);
 }
 
 static void no_options_are_no_cap(void **state)
@@ -603,6 +626,7 @@ int main(void)
 		T(bad_fields_change_nothing_and_are_named),
 		T(options_that_were_set_are_those_in_force),
 		T(defaults_are_those_of_the_header),
+		T(blocks_are_aligned_whatever_the_allocator_gives),
 		T(no_options_are_no_cap),
 		T(a_full_table_of_interfaces_lets_calls_pass_when_open),
 		T(a_full_table_of_interfaces_refuses_calls_when_closed),

@@ -177,6 +177,8 @@ static void a_full_ring_keeps_the_last(void **state)
 
 static void latencies_that_are_all_measured_are_recorded_like_others(void **state)
 {
+	int n;
+
 	(void)state;
 	open_slots(0, 4);
 	assert_int_equal(guarded_iface(&g, &(struct fc_iface_opts){ .cap = 4, .expand = 1, .latency = FC_LATENCY_EXACT }), 0);
@@ -185,6 +187,13 @@ static void latencies_that_are_all_measured_are_recorded_like_others(void **stat
 		assert_int_equal(call_of(g.f), 0);
 	}
 	assert_int_equal(look(ALL), 10);
+	for (int i = 0; i < 20000; i++) { /* a million a second: sampled, too */
+		guarded_pass(&g, FC_US(1));
+		assert_int_equal(call_of(g.f), 0);
+	}
+	n = look(ALL);
+	assert_true(list[0].one_of > 1);
+	assert_true(list[0].time_ns - list[n - 1].time_ns > (uint64_t)n * FC_US(4)); /* not one after the other */
 }
 
 /* ---- sampling ---------------------------------------------------------------------------------- */

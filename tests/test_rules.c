@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/rules.h"
 #include "support/guarded.h"
 #include "support/threads.h"
 
@@ -190,6 +191,7 @@ static void when_memory_ends_the_old_rules_are_whole(void **state)
 	struct fc_iface *f[3];
 	struct fci_chain *was[3];
 	unsigned long long failed = 0, tries = 1;
+	struct fc_health_opts h;
 	int rc;
 
 	(void)state;
@@ -200,7 +202,8 @@ static void when_memory_ends_the_old_rules_are_whole(void **state)
 		was[i] = atomic_load_explicit(&f[i]->chain, memory_order_acquire);
 	do {
 		g.mem.fail_at = g.mem.calls + tries++;
-		rc = load(V "interfaces: {'*': {cap: 6, max_cap: 500, fallback_on: [cap], rules: {rate: {limit: 2/h, burst: 2}, "
+		rc = load(V "health: {cpu: 60%}\n"
+		          "interfaces: {'*': {cap: 6, max_cap: 500, fallback_on: [cap], rules: {rate: {limit: 2/h, burst: 2}, "
 		          "access: {label: ip, deny: [10.1.2.3]}}}}");
 		g.mem.fail_at = 0;
 		for (int i = 0; rc < 0 && i < 3; i++) {
@@ -210,6 +213,8 @@ static void when_memory_ends_the_old_rules_are_whole(void **state)
 		if (rc < 0) {
 			failed++;
 			assert_true(rc == -ENOMEM && err.n == 1);
+			fci_health_get_opts(&g.fc->health, &h);
+			assert_int_equal(h.cpu_permille, 800);
 		}
 	} while (rc < 0 && tries < 200);
 	assert_int_equal(rc, 0);
@@ -378,6 +383,90 @@ static void what_is_set_by_hand_may_expire(void **state)
 	assert_int_equal(cap_of("a"), 9);
 }
 
+static int answer(void *arg, const struct fc_decision *why, void *call)
+{
+	(void)arg, (void)call;
+	return why->status;
+}
+
+/* Is a refusal for the cap (of 1) answered? */
+static int answers_cap(struct fc_iface *f)
+{
+	struct fc_entry in = FC_ENTRY_INIT, e = FC_ENTRY_INIT;
+	int said = 0;
+
+	assert_int_equal(fc_enter(&in, f, NULL), 0);
+	assert_int_equal(fc_enter(&e, f, NULL), FC_REFUSED_CAP);
+	(void)fc_fallback(&e, NULL, &said);
+	fc_exit(&in);
+	return said == FC_REFUSED_CAP;
+}
+
+/* Are 20 calls inside over the bound? */
+static int refuses_twenty(struct fc_iface *f)
+{
+	struct fc_entry e[20];
+	uint32_t level;
+
+	assert_int_equal(guarded_fill(&(struct guarded){ .f = f }, e, 20), 20);
+	for (int i = 0; i < 3; i++) {
+		guarded_pass(&g, FC_MS(250));
+		(void)fc_tick(g.fc, 0);
+	}
+	level = fc_system_level(g.fc);
+	guarded_empty(e, 20);
+	while (fc_system_level(g.fc) < 8) {
+		guarded_pass(&g, FC_S(10));
+		(void)fc_tick(g.fc, 0);
+	}
+	return level < 8;
+}
+
+static void what_is_set_by_hand_of_the_process_and_of_fallbacks_wins_as_well(void **state)
+{
+	FC_OPTS(fc_system_opts, system, .in_flight = 99);
+	FC_OPTS(fc_health_opts, health, .cpu_permille = 700);
+	struct fc_iface *a, *many;
+	struct fc_health_opts h;
+
+	(void)state;
+	assert_int_equal(load(V "system: {in_flight: 7}\nhealth: {cpu: 60%}\n"
+	                      "interfaces: {a: {cap: 1, fallback_on: [rate]}}"), 0);
+	a = fc_iface_get(g.fc, "a");
+	many = fc_iface_get(g.fc, "many");
+	assert_int_equal(fc_iface_fallback(a, answer, NULL), 0);
+	assert_true(refuses_twenty(many) && !answers_cap(a));
+	assert_int_equal(fc_system_set(g.fc, &system), 0);
+	assert_int_equal(fc_health_set(g.fc, &health), 0);
+	assert_int_equal(fc_iface_fallback_on(a, FC_FALLBACK_BIT(FC_REFUSED_CAP)), 0);
+	assert_int_equal(load(V "system: {in_flight: 8}\nhealth: {cpu: 61%}\n"
+	                      "interfaces: {a: {cap: 1, fallback_on: [breaker]}}"), 0);
+	fci_health_get_opts(&g.fc->health, &h);
+	assert_int_equal(h.cpu_permille, 700);
+	assert_true(!refuses_twenty(many) && answers_cap(a));
+	/* The file's turn. */
+	assert_int_equal(fc_rules_hold(g.fc, NULL, 0), 0);
+	assert_int_equal(fc_rules_hold(g.fc, "a", 0), 0);
+	fci_health_get_opts(&g.fc->health, &h);
+	assert_int_equal(h.cpu_permille, 610);
+	assert_true(refuses_twenty(many) && !answers_cap(a));
+}
+
+static void a_load_that_was_overtaken_changes_nothing(void **state)
+{
+	static const char old[] = V "interfaces: {a: {cap: 4}}";
+	struct fc_rules_error own;
+	struct fci_doc *d;
+
+	(void)state;
+	assert_int_equal(load(V "interfaces: {a: {cap: 5}}"), 0);
+	assert_int_equal(load(V "interfaces: {a: {cap: 6}}"), 0);
+	d = fci_doc_read("old", old, strlen(old), fci_rules_begin(&own));
+	assert_non_null(d);
+	assert_int_equal(fci_rules_apply(g.fc, FC_RULES_FILE, d, 1, &own), 0); /* it was called first */
+	assert_int_equal(cap_of("a"), 6);
+}
+
 static void pushed_wins_over_the_file(void **state)
 {
 	(void)state;
@@ -396,6 +485,20 @@ static void pushed_wins_over_the_file(void **state)
 
 /* ---- the process ------------------------------------------------------------------------------- */
 
+/* Calls of member a that are let in while the group is so. */
+static unsigned members_let_in(const char *group)
+{
+	struct fc_entry e[9];
+	char text[256];
+	unsigned in;
+
+	snprintf(text, sizeof(text), V "groups: {g: %s}\ninterfaces: {a: {rules: {isolate: {group: g}}}}", group);
+	assert_int_equal(load(text), 0);
+	in = guarded_fill(&(struct guarded){ .f = fc_iface_get(g.fc, "a") }, e, 9);
+	guarded_empty(e, in);
+	return in;
+}
+
 static void system_health_and_groups_follow(void **state)
 {
 	FC_OPTS(fc_system_opts, by_hand, .in_flight = 99);
@@ -408,6 +511,11 @@ static void system_health_and_groups_follow(void **state)
 	fci_health_get_opts(&g.fc->health, &h);
 	assert_true(h.cpu_permille == 600 && h.psi_io_permille == FC_HEALTH_OFF && h.memory_permille == 850);
 	assert_int_equal(fc_isolate_used(g.fc, "g", "a", &own, &borrowed), 0);
+	/* Any number of a group that differs. */
+	assert_int_equal(members_let_in("{cap: 5, members: {a: {share: 1}}}"), 5);
+	assert_int_equal(members_let_in("{cap: 5, members: {a: {share: 1, most: 2}}}"), 2);
+	assert_int_equal(members_let_in("{cap: 5, members: {a: {share: 1, most: 3}}}"), 3);
+	assert_int_equal(members_let_in("{cap: 2, members: {a: {share: 1, most: 2}}}"), 2);
 	assert_int_equal(load(V), 0);
 	fci_health_get_opts(&g.fc->health, &h);
 	assert_true(h.cpu_permille == 800 && h.psi_io_permille == 100);
@@ -782,7 +890,9 @@ int main(void)
 		CASE(a_rule_may_run_dry_be_off_or_stand_elsewhere),
 		CASE(by_hand_wins_until_it_is_released),
 		CASE(what_is_set_by_hand_may_expire),
+		CASE(what_is_set_by_hand_of_the_process_and_of_fallbacks_wins_as_well),
 		CASE(pushed_wins_over_the_file),
+		CASE(a_load_that_was_overtaken_changes_nothing),
 		CASE(system_health_and_groups_follow),
 		CASE(every_type_of_field_is_read),
 		CASE(what_is_wrong_with_a_field_is_told_with_its_place),

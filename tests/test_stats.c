@@ -198,6 +198,9 @@ static void refused_and_unmeasured_calls_leave_no_latency(void **state)
 	assert_int_equal(fc_iface_hist(g.f, &h), 0);
 	assert_int_equal(samples(&h), 0);
 	fc_exit(&held);
+	assert_int_equal(call_for(FC_MS(1), FC_OUTCOME_IGNORED), 0);
+	assert_int_equal(fc_iface_hist(g.f, &h), 0);
+	assert_int_equal(samples(&h), 1); /* the one that was held */
 	assert_int_equal(guarded_iface(&g, &(struct fc_iface_opts){ .cap = 1, .expand = 1, .latency = FC_LATENCY_OFF }), 0);
 	for (int i = 0; i < 10; i++)
 		assert_int_equal(call_for(FC_MS(1), FC_OUTCOME_OK), 0);

@@ -280,6 +280,7 @@ static void a_drain_is_for_interfaces_that_come_later_too(void **state)
 	assert_int_equal(call(fc_iface_get(fc, "new"), NULL), FC_REFUSED_DRAINING);
 	fc_undrain(fc);
 	assert_int_equal(call(fc_iface_get(fc, "new"), NULL), 0);
+	assert_int_equal(call(fc_iface_get(fc, "newer"), NULL), 0);
 }
 
 static void one_interface_can_be_drained(void **state)

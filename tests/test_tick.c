@@ -252,6 +252,38 @@ static void health_is_not_sampled_while_no_calls_come(void **state)
 	assert_int_equal(call(login, NULL), 0);
 	(void)fc_tick(fc, 0);
 	assert_int_equal(samples, busy + 1);
+	/* A clock that was set back does not put the next one off. */
+	assert_int_equal(fc_clock_set(fc, NOW - FC_S(500)), 0);
+	assert_int_equal(call(login, NULL), 0);
+	(void)fc_tick(fc, 0);
+	assert_int_equal(samples, busy + 2);
+}
+
+static void an_interface_with_a_written_off_call_is_not_asleep(void **state)
+{
+	FC_OPTS(fc_opts, quiet, .clock = FC_CLOCK_VIRTUAL, .flags = FC_NO_STACKS);
+	FC_OPTS(fc_iface_opts, o, .cap = 1, .expand = 1, .writeoff = 1, .stuck_after_ns = FC_S(1));
+	struct fc_entry stuck = FC_ENTRY_INIT;
+	struct fc *own = context(&quiet);
+	struct fc_iface *f;
+	int ticks = 0;
+
+	(void)state;
+	assert_int_equal(fc_iface_set(own, "f", &o, &f), 0);
+	assert_int_equal(fc_enter(&stuck, f, NULL), 0);
+	(void)fc_clock_advance(own, FC_S(5));
+	assert_int_equal(call(f, NULL), 0);
+	assert_true(stats(f).written_off == 1 && stats(f).in_flight == 0);
+	for (int i = 0; i < 100; i++) {
+		(void)fc_clock_advance(own, FC_MS(250));
+		assert_true(fc_tick(own, 0) != FC_NEVER_NS);
+	}
+	fc_exit(&stuck);
+	do {
+		(void)fc_clock_advance(own, FC_MS(250));
+	} while (fc_tick(own, 0) != FC_NEVER_NS && ticks++ < 100);
+	assert_in_range(ticks, 0, 50);
+	fc_destroy(own);
 }
 
 /* Its descriptors are its own: a call there wakes nobody here. */
@@ -310,6 +342,7 @@ int main(void)
 		T(the_first_call_asks_for_the_first_tick),
 		T(a_call_leaves_errno_alone),
 		T(health_is_not_sampled_while_no_calls_come),
+		T(an_interface_with_a_written_off_call_is_not_asleep),
 		T(the_child_of_a_fork_does_not_wake_its_parent),
 		T(while_one_ticks_another_returns_at_once),
 	};
