@@ -207,10 +207,8 @@ int fc_enter_cancel(struct fc_entry *e)
 	e->verdict_ = 0;
 	e->meta_ = 0;
 	count(a->f, 0);
-	if (!fci_wait_stop(a->f, NODE(state), &claim)) { /* granted: on to the next */
-		fci_unclaim(a->f, &claim);
-		fci_offer(a->f);
-	}
+	if (!fci_wait_stop(a->f, NODE(state), &claim))
+		fci_unclaim(a->f, &claim); /* granted: on to the next */
 	return 1;
 }
 

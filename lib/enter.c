@@ -243,7 +243,6 @@ static int claim_once(struct fci_way *w, int any_rank)
 		return rc;
 	if (!fci_weight_claim(f, &w->claim, w->ctx->weight, w->gate)) {
 		fci_unclaim(f, &w->claim);
-		fci_offer(f);
 		return FCI_FULL;
 	}
 	return FCI_GOT;

@@ -290,7 +290,7 @@ uint64_t fci_rules_tick(struct fc *fc, uint64_t now)
 		return now + FC_MS(10); /* a load is under way */
 	if (r->expiry_at <= now)
 		fci_rules_expire(fc, r, now);
-	next = fci_watch_tick(fc, r, now);
+	next = fci_watch_tick(r, now);
 	next = r->expiry_at < next ? r->expiry_at : next;
 	pthread_mutex_unlock(&fc->rules_mutex);
 	return next;

@@ -245,7 +245,7 @@ struct fc_rules_error *fci_rules_begin(struct fc_rules_error *own);
 int fci_rules_end(struct fc *fc, const char *what, int rc, const struct fc_rules_error *own, struct fc_rules_error *err);
 
 /* rules_watch.c. fci_watch_tick: when it wants to run again; fc->rules_mutex is held. */
-uint64_t fci_watch_tick(struct fc *fc, struct fci_rules *r, uint64_t now);
+uint64_t fci_watch_tick(struct fci_rules *r, uint64_t now);
 void fci_watch_stop(struct fc *fc);
 void fci_watch_fork_child(struct fci_rules *r);
 

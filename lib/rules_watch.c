@@ -88,11 +88,10 @@ static void look(struct fci_watch *w)
 	w->seen = now;
 }
 
-uint64_t fci_watch_tick(struct fc *fc, struct fci_rules *r, uint64_t now)
+uint64_t fci_watch_tick(struct fci_rules *r, uint64_t now)
 {
 	struct fci_watch *w = r->watch;
 
-	(void)fc;
 	if (!w)
 		return FC_NEVER_NS;
 	if (w->running)
