@@ -297,6 +297,20 @@ static void a_clock_that_goes_far_back_ends_the_wait(void **state)
 	fc_exit(&holder);
 }
 
+static void a_higher_limit_lets_those_who_wait_in_at_once(void **state)
+{
+	struct call c;
+
+	(void)state;
+	hold();
+	assert_int_equal(start(&c), FC_PENDING);
+	assert_int_equal(fc_iface_set_cap(f, 2), 0);
+	assert_int_equal(fc_async_poll(fc), 1);
+	assert_int_equal(c.verdict, 0);
+	fc_exit(&c.e);
+	fc_exit(&holder);
+}
+
 /* As if a granter had been stopped before it said that somebody waits: housekeeping says it. */
 static void a_waiter_that_exits_do_not_know_of_is_found_by_housekeeping(void **state)
 {
@@ -911,6 +925,7 @@ int main(void)
 		T(a_blocked_caller_is_told_whether_his_time_or_his_deadline_was_over),
 		T(a_clock_that_goes_far_back_ends_the_wait),
 		T(a_waiter_that_exits_do_not_know_of_is_found_by_housekeeping),
+		T(a_higher_limit_lets_those_who_wait_in_at_once),
 		T(only_so_many_wait),
 		T(newest_first_or_oldest_first),
 		T(callbacks_may_use_the_library),

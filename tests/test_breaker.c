@@ -82,6 +82,28 @@ static void fewer_than_min_calls_say_nothing(void **state)
 	assert_state(FC_BREAKER_OPEN);
 }
 
+static int copy_conf(struct fc_call *call, void *arg)
+{
+	*(struct fc_breaker_conf *)arg = *(const struct fc_breaker_conf *)call->conf;
+	return 0;
+}
+
+static void numbers_that_are_not_said_are_those_of_the_header(void **state)
+{
+	struct fc_breaker_conf c;
+
+	(void)state;
+	begin(2, (struct fc_breaker_conf){ .window_ns = 0 });
+	assert_int_equal(fc_iface_with(g.f, &fc_interceptor_breaker, NULL, copy_conf, &c), 0);
+	assert_true(c.window_ns == FC_S(10) && c.min_calls == 20 && c.error_permille == 500 && c.errors == 0);
+	assert_true(c.open_ns == FC_S(5) && c.max_open_ns == FC_S(60) && c.backoff_permille == 2000);
+	assert_true(c.probes == 3 && c.successes == 3 && c.lease_ns == FC_S(10));
+	assert_true(c.ramp_from_permille == 100 && c.ramp_ns == FC_S(30));
+	begin(2, (struct fc_breaker_conf){ .errors = 1, .open_ns = FC_S(90), .probes = 7 });
+	assert_int_equal(fc_iface_with(g.f, &fc_interceptor_breaker, NULL, copy_conf, &c), 0);
+	assert_true(c.error_permille == 0 && c.max_open_ns == FC_S(90) && c.successes == 7);
+}
+
 static void by_itself_a_ratio_needs_twenty_calls(void **state)
 {
 	(void)state;
@@ -128,14 +150,16 @@ static void slow_calls_open(void **state)
 {
 	(void)state;
 	begin(2, (struct fc_breaker_conf){ .slow_permille = 500, .slow_ns = FC_MS(100), .min_calls = 10 });
-	for (int i = 0; i < 5; i++)
-		assert_int_equal(call_for(FC_MS(100) - 1, FC_OUTCOME_ERROR), 0); /* by errors it does not open */
+	for (int i = 0; i < 5; i++) /* by errors it does not open */
+		assert_int_equal(call_for(FC_MS(100) - 1, i ? FC_OUTCOME_ERROR : FC_OUTCOME_OK), 0);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(call_for(FC_MS(100), FC_OUTCOME_OK), 0);
 	assert_state(FC_BREAKER_CLOSED);
 	assert_int_equal(look().slow, 4);
 	assert_int_equal(call_for(FC_MS(100), FC_OUTCOME_OK), 0);
 	assert_state(FC_BREAKER_OPEN);
+	fc_tick(g.fc, 0);
+	assert_int_equal(guarded_last(&g, FC_EVENT_BREAKER_OPENED)->b, 5); /* the slow ones are told of */
 	let_it_half_open();
 	assert_int_equal(call_for(FC_MS(100), FC_OUTCOME_OK), 0); /* a slow probe has failed */
 	assert_state(FC_BREAKER_OPEN);
@@ -1142,6 +1166,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		T(a_ratio_opens_with_the_call_that_meets_it),
 		T(fewer_than_min_calls_say_nothing),
+		T(numbers_that_are_not_said_are_those_of_the_header),
 		T(by_itself_a_ratio_needs_twenty_calls),
 		T(a_good_call_that_completes_min_calls_opens_within_the_interval),
 		T(so_many_errors_open_whatever_else_there_is),

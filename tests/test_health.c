@@ -100,6 +100,9 @@ static void is_good_when_all_is_low_and_unknown_before_the_first_sample(void **s
 	assert_int_equal(shown().state, FC_HEALTH_UNKNOWN);
 	assert_int_equal(shown().age_ns, UINT64_MAX);
 	assert_int_equal(after(0), FC_HEALTH_GOOD);
+	now += 10 * PERIOD; /* nobody has looked for long: shown as what it is */
+	assert_int_equal(shown().state, FC_HEALTH_STALE);
+	now -= 10 * PERIOD;
 	now += 3 * MS;
 	assert_int_equal(shown().state, FC_HEALTH_GOOD);
 	assert_int_equal(shown().reason, 0);

@@ -58,6 +58,22 @@ static void an_empty_tree_has_no_numbers_and_is_no_error(void **state)
 	fci_health_fini(&h);
 }
 
+/* Memory alone is not enough to call a process healthy. */
+static void without_a_cpu_number_nothing_is_good(void **state)
+{
+	FC_OPTS(fc_health_opts, o, .root = root, .memory_permille = 900);
+	static struct fci_health h;
+	uint32_t word;
+
+	(void)state;
+	put("proc/meminfo", "MemTotal:  1000000 kB\nMemFree: 1 kB\nMemAvailable:  500000 kB\n");
+	assert_int_equal(fci_health_init(&h, &o), 0);
+	for (int i = 0; i < 20; i++)
+		fci_health_sample(&h, now += PERIOD, &word);
+	assert_int_equal(word, FC_HEALTH_UNKNOWN);
+	fci_health_fini(&h);
+}
+
 static void affinity_leaves_only_its_cpus_in(void **state)
 {
 	(void)state;
@@ -246,6 +262,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_host_without_groups_gives_its_own_numbers),
 		T(an_empty_tree_has_no_numbers_and_is_no_error),
+		T(without_a_cpu_number_nothing_is_good),
 		T(affinity_leaves_only_its_cpus_in),
 		T(a_cpuset_leaves_only_its_cpus_in),
 		T(a_cpu_that_comes_does_not_count_with_its_history),

@@ -100,6 +100,19 @@ static void a_cap_can_be_raised_beyond_its_first_places(void **state)
 	}
 }
 
+static void a_limit_is_four_times_the_cap_at_most(void **state)
+{
+	(void)state;
+	open_cap(10);
+	assert_int_equal(fc_limit_set(g.f, 1000), 0);
+	assert_int_equal(fc_limit_get(g.f), 40);
+	assert_int_equal(guarded_fill(&g, e, 60), 40);
+	guarded_empty(e, 40);
+	assert_int_equal(fc_limit_set(g.f, 7), 0);
+	assert_int_equal(fc_limit_get(g.f), 7);
+	assert_int_equal(fc_limit_set(NULL, 7), -EINVAL);
+}
+
 static void a_cap_of_one_can_be_raised_to_the_greatest(void **state)
 {
 	(void)state;
@@ -801,6 +814,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_raised_cap_is_in_force_at_once, teardown),
 		cmocka_unit_test_teardown(a_cap_can_be_raised_beyond_its_first_places, teardown),
 		cmocka_unit_test_teardown(a_cap_of_one_can_be_raised_to_the_greatest, teardown),
+		cmocka_unit_test_teardown(a_limit_is_four_times_the_cap_at_most, teardown),
 		cmocka_unit_test_teardown(a_cap_that_has_no_memory_changes_nothing, teardown),
 		cmocka_unit_test_teardown(nobody_comes_in_before_the_count_is_under_a_lowered_cap, teardown),
 		cmocka_unit_test_teardown(the_order_of_leaving_does_not_matter, teardown),

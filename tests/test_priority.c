@@ -189,6 +189,25 @@ static void users_can_be_dealt_anew(void **state)
 	assert_true(call(g.f, 3, 77, 0));
 }
 
+static int copy_conf(struct fc_call *c, void *arg)
+{
+	*(struct fc_priority_conf *)arg = *(const struct fc_priority_conf *)c->conf;
+	return 0;
+}
+
+static void numbers_that_are_not_said_are_those_of_the_header(void **state)
+{
+	struct fc_priority_conf conf = { .group = NULL };
+
+	(void)state;
+	assert_int_equal(use(g.f, &conf, 0), 0);
+	assert_int_equal(fc_iface_with(g.f, &fc_interceptor_priority, NULL, copy_conf, &conf), 0);
+	assert_true(conf.queue_ns == FC_MS(20) && conf.window_ns == FC_S(1) && conf.window_calls == 2000);
+	assert_true(conf.down_permille == 50 && conf.up_permille == 10 && conf.no_health == 0);
+	assert_true(conf.label_ == fc_label("user", "").key);
+	assert_int_equal(fc_priority_threshold(g.fc, "default"), ALL);
+}
+
 static void bad_health_is_overload(void **state)
 {
 	struct fc_priority_conf conf = { .window_calls = 1000000 };
@@ -313,6 +332,7 @@ int main(void)
 		T(the_same_users_are_refused_everywhere),
 		T(users_can_be_dealt_anew),
 		T(bad_health_is_overload),
+		T(numbers_that_are_not_said_are_those_of_the_header),
 		T(where_it_says_so_queueing_alone_is_overload),
 		T(one_wrong_arrival_is_no_overload),
 		T(a_flood_ends_its_window_early),

@@ -255,6 +255,34 @@ static void below_the_rate_nobody_is_refused(void **state)
 	}
 }
 
+static int copy_conf(struct fc_call *c, void *arg)
+{
+	*(struct fc_rate_conf *)arg = *(const struct fc_rate_conf *)c->conf;
+	return 0;
+}
+
+static void numbers_that_are_not_said_are_those_of_the_header(void **state)
+{
+	static const struct { struct fc_rate_conf conf; uint64_t burst; } cases[] = {
+		{ { .limit = { 500, FC_S(1) } }, 500 }, { { .limit = { 600, FC_S(60) } }, 10 },
+		{ { .limit = { 3, FC_MS(10) } }, 3 },
+		{ { .limit = { 1, FC_S(3600) } }, 1 }, { { .limit = { 600, FC_S(60) }, .refill = FC_RATE_STEPS }, 600 },
+		{ { .limit = { 500, FC_S(1) }, .kind = FC_RATE_LEAKY }, 1 },
+		{ { .limit = { 500, FC_S(1) }, .kind = FC_RATE_WARM_UP }, 5 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fc_rate_conf c;
+
+		begin(2, cases[i].conf);
+		assert_int_equal(fc_iface_with(g.f, &fc_interceptor_rate, NULL, copy_conf, &c), 0);
+		assert_int_equal(c.burst, cases[i].burst);
+		assert_int_equal(c.initial, c.burst);
+		assert_true(c.warm_up_ns == FC_S(10) && c.cold_factor_permille == 3000);
+	}
+}
+
 static void retry_after_is_the_time_to_try_again(void **state)
 {
 	static const struct fc_rate_conf confs[] = {
@@ -1152,6 +1180,7 @@ int main(void)
 		T(no_interval_admits_more_than_burst_and_rate),
 		T(below_the_rate_nobody_is_refused),
 		T(retry_after_is_the_time_to_try_again),
+		T(numbers_that_are_not_said_are_those_of_the_header),
 		T(steps_come_at_multiples_of_the_period),
 		T(a_bucket_starts_full_empty_or_as_told),
 		T(a_call_takes_its_weight),
