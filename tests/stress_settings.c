@@ -133,7 +133,7 @@ static void set_things(struct run *r, struct rng *rng)
 {
 	uint64_t end = stress_end_ns();
 
-	while (test_now_ns() < end) {
+	while (test_now_ns() < end || !atomic_load(&r->settings) || !atomic_load(&r->chains)) {
 		switch (rng_below(rng, 4)) {
 		case 0: set_chain(r, rng); break;
 		case 1: set_one(r, rng); break;

@@ -938,7 +938,7 @@ static void mark_or_look(void *arg, unsigned index, struct rng *rng)
 	if (index == 0) {
 		uint64_t end = stress_end_ns();
 
-		while (test_now_ns() < end)
+		while (test_now_ns() < end || !atomic_load(&looks))
 			for (uint32_t s = 0; s < fci_slots(g.f); s++) {
 				struct fci_view v;
 
