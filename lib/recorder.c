@@ -156,6 +156,7 @@ int fc_recorder(struct fc *fc, struct fc_record *list, uint32_t n)
 		for (uint32_t i = 0; i < fc->geo.recorder_slots; i++)
 			if (fci_recorder_read(fc, cpu, i, &one))
 				have = keep(list, have, n, &one);
-	qsort(list, have, sizeof(*list), newer_first);
+	if (have)
+		qsort(list, have, sizeof(*list), newer_first);
 	return (int)have;
 }

@@ -25,9 +25,12 @@
  *           an entry that was not moved is given back when its thread ends.
  * Progress. fc_enter() and fc_exit() are lock-free and make no system call, allocation or log
  *           entry in the steady state. The first call of each thread registers it; a refused
- *           caller makes a check of at most a few microseconds each check_every (10 ms), and the
+ *           caller makes a check of a few microseconds each check_every (10 ms), whatever the cap, and the
  *           first call after a rest wakes the housekeeping thread. With `wait` set, fc_enter()
  *           blocks up to its timeout.
+ * Coroutines. An entry may lie on a coroutine's stack. If that stack is memory of a thread's own stack (a local
+ *           array, alloca()), move the entry with fc_entry_take() at once: what the thread enters meanwhile
+ *           would else prove that the scope of the entry is over, and its call be purged.
  * Cancel.   Neither is a cancellation point.
  * Signals.  Not async-signal-safe: a handler that interrupts fc_enter() or fc_exit() on the same
  *           thread may call neither. fork() in the middle of a guarded block is fine (context.h).
