@@ -188,6 +188,7 @@ int fci_opts_import(void *to, size_t known, size_t v1, const void *from);
 /* Export into a caller's struct whose first member says its size. 0, -EINVAL. */
 int fci_opts_export(void *to, const void *from, size_t known, size_t v1);
 
+#define FCI_ALLOC_MORE (2 * FCI_CACHELINE) /* that fci_alloc asks for on top, to align */
 void *fci_alloc(struct fc *fc, size_t bytes); /* zeroed */
 void fci_free(struct fc *fc, void *ptr, size_t bytes);
 

@@ -18,12 +18,12 @@ static size_t whole_lines(size_t bytes)
 /* The program's allocator need not know alignment: room for it, and its pointer in front. */
 void *fci_alloc(struct fc *fc, size_t bytes)
 {
-	size_t all = whole_lines(bytes) + 2 * FCI_CACHELINE;
+	size_t all = whole_lines(bytes) + FCI_ALLOC_MORE;
 	char *raw = fc->alloc.alloc(fc->alloc.arg, all), *p;
 
 	if (!raw)
 		return NULL;
-	p = (char *)(((uintptr_t)raw + 2 * FCI_CACHELINE - 1) & ~(uintptr_t)(FCI_CACHELINE - 1));
+	p = (char *)(((uintptr_t)raw + FCI_ALLOC_MORE - 1) & ~(uintptr_t)(FCI_CACHELINE - 1));
 	((char **)(void *)p)[-1] = raw;
 	return memset(p, 0, bytes);
 }
@@ -31,7 +31,7 @@ void *fci_alloc(struct fc *fc, size_t bytes)
 void fci_free(struct fc *fc, void *ptr, size_t bytes)
 {
 	if (ptr)
-		fc->alloc.free(fc->alloc.arg, ((char **)ptr)[-1], whole_lines(bytes) + 2 * FCI_CACHELINE);
+		fc->alloc.free(fc->alloc.arg, ((char **)ptr)[-1], whole_lines(bytes) + FCI_ALLOC_MORE);
 }
 
 void fci_log(struct fc *fc, int level, const char *format, ...)

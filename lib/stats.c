@@ -180,6 +180,7 @@ static uint64_t lines(uint64_t bytes)
 uint64_t fc_iface_bytes(uint32_t cap, uint32_t ncpus, uint64_t *ret_touched)
 {
 	uint64_t groups = 1, slots, places, fixed = sizeof(struct fci_block) + lines(fc_interceptor_cap.state_bytes);
+	uint64_t handle = lines(sizeof(struct fc_iface)) + FCI_ALLOC_MORE;
 
 	cap = cap ? cap < FC_CAP_MAX ? cap : FC_CAP_MAX : 64;
 	ncpus = ncpus ? ncpus : 1;
@@ -191,9 +192,9 @@ uint64_t fc_iface_bytes(uint32_t cap, uint32_t ncpus, uint64_t *ret_touched)
 		fixed += FCI_WRITEOFF_IN(p) * sizeof(struct fci_writeoff);
 	/* One CPU touches the block, its group, a line of words, a record and its row of counters. */
 	if (ret_touched)
-		*ret_touched = fixed + 3 * FCI_CACHELINE + sizeof(struct fci_counters) + sizeof(struct fc_iface);
+		*ret_touched = fixed + 3 * FCI_CACHELINE + sizeof(struct fci_counters) + handle;
 	return fixed + groups * sizeof(struct fci_group) + places + (uint64_t)(ncpus + 1) * sizeof(struct fci_counters) +
-	       sizeof(struct fc_iface);
+	       handle;
 }
 
 /* ---- for interceptors -------------------------------------------------------------------------- */
