@@ -138,7 +138,8 @@ FC_API int fc_default_set(struct fc *fc) FC_NOEXCEPT;
 
 /*
  * Housekeeping: stuck reports, expansion, health samples, purges nobody waited for, log lines.
- * Works for at most about budget_ns (0: 1 ms), then returns the time on the context's clock at
+ * Works for at most about budget_ns (0: 1 ms; one interface is looked at as a whole, which takes about 2 ms
+ * with 65536 calls inside, 0.3 ms with 4096), then returns the time on the context's clock at
  * which it wants to run again; FC_NEVER_NS when everything is idle: then the first call through a
  * guard asks for it (fc_tick_fd). Never blocks. A program either calls it from its event loop or
  * asks for a thread; one that does neither is told so in the log once, and refusals do the least
