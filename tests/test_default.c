@@ -48,6 +48,7 @@ static void there_is_one_default_context_at_a_time(void **state)
 	assert_non_null(own);
 	assert_ptr_equal(fc_default(), own);
 	assert_ptr_not_equal(own, fc);
+	assert_int_equal(fc_start(own), -EALREADY); /* its housekeeping runs by itself */
 	assert_int_equal(fc_default_set(fc), -EBUSY);
 	fc_destroy(own);
 	assert_int_equal(fc_default_set(fc), 0);

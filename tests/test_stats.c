@@ -208,6 +208,42 @@ static void refused_and_unmeasured_calls_leave_no_latency(void **state)
 	assert_int_equal(samples(&h), 1);
 }
 
+static uint64_t latency_seen;
+
+static void see_latency(struct fc_call *c)
+{
+	latency_seen = c->latency_ns;
+}
+
+static const struct fc_interceptor sees = {
+	.size = sizeof(struct fc_interceptor), .order = FC_ORDER_USER, .name = "sees", .post = see_latency,
+};
+
+/* Whichever way a call leaves: plain, heavy, with interceptors, heavy with them. */
+static void a_clock_that_goes_back_makes_no_call_slow(void **state)
+{
+	static const struct fc_rule rule = { .interceptor = &sees };
+	struct fc_hist h;
+
+	(void)state;
+	for (uint32_t way = 0; way < 4; way++) {
+		FC_OPTS(fc_ctx, ctx, .weight = 1 + (way & 1));
+		struct fc_entry e = FC_ENTRY_INIT;
+
+		open_with(4, FC_LATENCY_EXACT);
+		assert_int_equal(fc_iface_set_chain(g.f, &rule, way >> 1), 0);
+		latency_seen = 0;
+		assert_int_equal(fc_enter(&e, g.f, &ctx), 0);
+		fc_clock_set(g.fc, g.now - FC_S(500));
+		fc_exit(&e);
+		assert_int_equal(fc_iface_hist(g.f, &h), 0);
+		assert_int_equal(samples(&h), 1);
+		assert_int_equal(h.count[0], 1);
+		assert_int_equal(latency_seen, 0);
+		assert_int_equal(guarded_close(&g), 0);
+	}
+}
+
 static void few_calls_are_all_sampled_many_about_a_thousand_a_second(void **state)
 {
 	struct fc_hist few, h;
@@ -441,6 +477,7 @@ int main(void)
 		T(each_call_is_counted_under_its_latency),
 		T(a_quantile_since_an_earlier_histogram_knows_what_came_after),
 		T(refused_and_unmeasured_calls_leave_no_latency),
+		T(a_clock_that_goes_back_makes_no_call_slow),
 		T(few_calls_are_all_sampled_many_about_a_thousand_a_second),
 		T(a_histogram_of_no_interface_is_refused),
 		T(headroom_is_what_the_limit_leaves),

@@ -304,6 +304,42 @@ static void the_child_of_a_fork_does_not_wake_its_parent(void **state)
 	assert_int_equal(poll(&thread, 1, 0), 0);
 }
 
+static uint64_t ticks(struct fc *of)
+{
+	return totals(of).ticks;
+}
+
+/* Real time: the thread ticks when calls come, and sleeps when they do not. */
+static void the_thread_ticks_while_calls_come_and_sleeps_after_them(void **state)
+{
+	FC_OPTS(fc_opts, o, .flags = FC_THREAD);
+	struct fc_iface *f;
+	struct fc *own;
+	uint64_t before;
+
+	(void)state;
+	assert_int_equal(fc_create(&own, &o), 0);
+	assert_int_equal(fc_start(own), -EALREADY);
+	f = capped(own, "f", 1);
+	for (before = ticks(own); ticks(own) < before + 3;) {
+		assert_int_equal(call(f, NULL), 0);
+		usleep(1000);
+	}
+	do { /* until it has fallen asleep */
+		before = ticks(own);
+		usleep(600000);
+	} while (ticks(own) != before);
+	assert_int_equal(call(f, NULL), 0);
+	while (ticks(own) == before)
+		usleep(1000);
+	fc_stop(own);
+	before = ticks(own);
+	assert_int_equal(call(f, NULL), 0);
+	usleep(20000);
+	assert_int_equal(ticks(own), before);
+	fc_destroy(own);
+}
+
 static unsigned told;
 
 static void tick_in_a_callback(void *arg, const struct fc_event *e)
@@ -345,6 +381,7 @@ int main(void)
 		T(an_interface_with_a_written_off_call_is_not_asleep),
 		T(the_child_of_a_fork_does_not_wake_its_parent),
 		T(while_one_ticks_another_returns_at_once),
+		T(the_thread_ticks_while_calls_come_and_sleeps_after_them),
 	};
 
 	return cmocka_run_group_tests_name("tick", tests, NULL, NULL);
