@@ -56,7 +56,24 @@ struct group {
 	struct numbers numbers[2];
 };
 
+/* Held over a fork, or the child could find it locked for ever. */
 static pthread_mutex_t defining = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void lock_defining(void)
+{
+	pthread_mutex_lock(&defining);
+}
+
+static void unlock_defining(void)
+{
+	pthread_mutex_unlock(&defining);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(lock_defining, unlock_defining, unlock_defining);
+}
 
 static uint32_t get32(const uint32_t *p)
 {
@@ -195,9 +212,10 @@ int fc_isolate_group(struct fc *fc, const char *group, const struct fc_isolate_o
 	g = fc_shared(fc, key, sizeof(*g), &first);
 	if (!g)
 		return -ENOSPC;
-	pthread_mutex_lock(&defining);
+	pthread_once(&once, watch_forks);
+	lock_defining();
 	rc = fill(g, opts);
-	pthread_mutex_unlock(&defining);
+	unlock_defining();
 	return rc;
 }
 

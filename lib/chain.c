@@ -178,7 +178,7 @@ void fci_chain_park_reset(struct fc_iface *f)
 		atomic_store_explicit(&c->parked, 0, FCI_RLX);
 }
 
-void fci_chain_post(struct fci_chain *chain, struct fci_ended *d)
+static void end_stages(struct fci_chain *chain, struct fci_ended *d, int is_dead)
 {
 	struct fc_call c;
 
@@ -188,12 +188,24 @@ void fci_chain_post(struct fci_chain *chain, struct fci_ended *d)
 	c.outcome = d->outcome;
 	for (uint32_t i = chain->n; i-- > 0;) {
 		const struct fci_stage *s = &chain->stage[i];
+		void (*end)(struct fc_call *) = is_dead && s->ic->reap ? s->ic->reap : s->ic->post;
 
-		if (!s->ic->post)
+		if (!end)
 			continue;
 		for_stage(&c, s, d->cells);
-		s->ic->post(&c);
+		end(&c);
 	}
+}
+
+void fci_chain_post(struct fci_chain *chain, struct fci_ended *d)
+{
+	end_stages(chain, d, 0);
+}
+
+void fci_chain_reap(struct fci_chain *chain, struct fci_ended *d)
+{
+	d->outcome = FC_OUTCOME_IGNORED;
+	end_stages(chain, d, 1);
 }
 
 /* The cap's own stage is not in the chain: its check is the claim. It has full and tick. A limit that these

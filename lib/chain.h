@@ -70,6 +70,9 @@ void fci_chain_park_reset(struct fc_iface *f);
 /* Run post of a chain, in reverse order. Inside the section in which it was found. */
 void fci_chain_post(struct fci_chain *chain, struct fci_ended *d);
 
+/* Give back what a call took that has no end in this process: reap, or where there is none post. */
+void fci_chain_reap(struct fci_chain *chain, struct fci_ended *d);
+
 /* The limit is reached: ask who can make room. 1: try again. By the caller that won the check. */
 int fci_chain_full(struct fc_iface *f, uint64_t now);
 

@@ -134,7 +134,6 @@ uint32_t fci_purge_thread(struct fc_iface *f, uint32_t tid, uint64_t now)
 
 /* key: state << 62 | generation of the element << 35 | process << 22 | thread that writes off. */
 enum { EMPTY = 0, RESV = 1, PREP = 2, ACTIVE = 3 };
-#define KEY(state_, who_)   ((uint64_t)(state_) << 62 | (who_))
 #define KEY_STATE(k_)       ((uint32_t)((k_) >> 62))
 #define KEY_TID(k_)         ((uint32_t)(k_) & 0x3fffff)
 #define KEY_OWNER(k_)       ((uint32_t)((k_) >> 22) & FCI_OWNER_MAX)

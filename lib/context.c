@@ -13,6 +13,7 @@
 #include "entry.h"
 #include "events.h"
 #include "iface.h"
+#include "leave.h"
 #include "limit.h"
 #include "rule.h"
 #include "segment.h"
@@ -383,6 +384,7 @@ static void fork_child_in(struct fc *fc)
 		/* N9: alone in the child: forked in a callback of the tick, which goes on here. */
 		atomic_store_explicit(&fc->ticking, atomic_load_explicit(&fci_thread_self()->tid, FCI_RLX), FCI_RLX);
 	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++) {
+		fci_reap_all(f, fci_clock_now(&fc->clock));
 		fci_inflight_reset(f);
 		fci_writeoff_reset(f);
 		fci_wait_reset(f);

@@ -228,6 +228,22 @@ int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now)
 	return fci_abandon_by(f, v, now, release_viewed, NULL);
 }
 
+void fci_reap_all(struct fc_iface *f, uint64_t now)
+{
+	uint32_t slots = fci_slots(f);
+	struct fci_view v;
+
+	for (uint32_t s = 0; s < slots; s++) {
+		struct fci_chain *chain = fci_view(f, s, &v) ? fci_chain_of(f, FCI_META_VER(v.meta)) : NULL;
+		struct fci_ended d = { .weight = FCI_META_WEIGHT(v.meta), .start = v.start, .now = now };
+
+		if (!chain)
+			continue;
+		memcpy(d.cells, v.cells, sizeof(d.cells));
+		fci_chain_reap(chain, &d);
+	}
+}
+
 FCI_NOINLINE int fci_sample_start(struct fc_entry *e, struct fc_iface *f, uint64_t now)
 {
 	/* N4: a setting. */

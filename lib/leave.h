@@ -26,6 +26,9 @@ int fci_abandon(struct fc_iface *f, const struct fci_view *v, uint64_t now);
 typedef int (*fci_end_fn)(struct fc_iface *f, const struct fci_view *v, void *arg);
 int fci_abandon_by(struct fc_iface *f, const struct fci_view *v, uint64_t now, fci_end_fn end, void *arg);
 
+/* The child of a fork, alone: give back what interceptors took for the calls of the parent. */
+void fci_reap_all(struct fc_iface *f, uint64_t now);
+
 /* Handles of call sites. names.c */
 struct fc_iface *fci_site_iface(struct fc_site *site, const char *name, int literal);
 struct fc_iface *fci_site_iface_fn(struct fc_site *site, const char *module);

@@ -376,7 +376,8 @@ static struct fci_node *read_stream(struct reader *r)
 
 struct fci_node *fci_yaml_read(struct fci_parse *p, const char *text, size_t len)
 {
-	struct reader r = { .p = p, .text = text, .len = len };
+	size_t mark = len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* a byte order mark */
+	struct reader r = { .p = p, .text = text + mark, .len = len - mark };
 	struct fci_node *root;
 
 	if (len > FC_RULES_BYTES_MAX) {
@@ -386,7 +387,7 @@ struct fci_node *fci_yaml_read(struct fci_parse *p, const char *text, size_t len
 	if (!yaml_parser_initialize(&r.yaml))
 		return no_memory(&r);
 	yaml_parser_set_encoding(&r.yaml, YAML_UTF8_ENCODING);
-	yaml_parser_set_input_string(&r.yaml, (const unsigned char *)text, len);
+	yaml_parser_set_input_string(&r.yaml, (const unsigned char *)r.text, r.len);
 	root = read_stream(&r);
 	yaml_parser_delete(&r.yaml);
 	return root;

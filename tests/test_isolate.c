@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fcguard/isolate.h>
 
@@ -335,6 +337,39 @@ static void many_threads_never_pass_the_cap_and_leave_nothing(void **state)
 	assert_used(NULL, 0, 0);
 }
 
+/* The calls inside are the parent's: they leave there. */
+static int in_the_child(void)
+{
+	struct fc_entry e[8];
+	uint32_t own, borrowed;
+	int bad = fc_isolate_used(g.fc, "db", "checkout", &own, &borrowed) != 0 || own || borrowed;
+
+	bad |= (fc_isolate_used(g.fc, "db", NULL, &own, &borrowed) != 0 || own || borrowed) << 1;
+	return bad | (fill(g.f, e, 8, NULL) != 3) << 2;
+}
+
+static void the_child_of_a_fork_has_all_places(void **state)
+{
+	static const struct fc_isolate_member m[] = { { "checkout", 2, 0 } };
+	struct fc_entry e[3];
+	int status = -1;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(group("db", 3, m, 1), 0);
+	assert_int_equal(rule_of(g.f, "db", "checkout", NULL, 0), 0);
+	assert_int_equal(fill(g.f, e, 3, NULL), 3);
+	pid = fork();
+	if (pid == 0)
+		_exit(in_the_child());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_used("checkout", 2, 1);
+	for (int i = 0; i < 3; i++)
+		fc_exit(&e[i]);
+	assert_used(NULL, 0, 0);
+}
+
 int main(void)
 {
 #define T(f_) cmocka_unit_test_setup_teardown(f_, setup, teardown)
@@ -347,6 +382,7 @@ int main(void)
 		T(a_refusal_behind_it_gives_all_back),
 		T(a_dry_run_lets_all_in_and_holds_nothing_over),
 		T(bad_groups_change_nothing),
+		T(the_child_of_a_fork_has_all_places),
 		T(many_threads_never_pass_the_cap_and_leave_nothing),
 	};
 

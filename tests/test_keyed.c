@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fcguard/keyed.h>
@@ -965,11 +966,34 @@ static void without_numbers_nobody_is_limited(void **state)
 	assert_true(stats().inserted == 0);
 }
 
+/* The call inside is the parent's. */
+static void in_the_child_of_a_fork_a_value_has_its_whole_cap(void **state)
+{
+	struct fc_label l = user(7);
+	struct fc_entry e;
+	int status = -1;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(keyed(&(struct fc_keyed_conf){ .cap = 1, .places = 1024 }), 0);
+	assert_int_equal(enter(&e, &l, 1), 0);
+	assert_int_equal(call_of(7), FC_REFUSED_KEY);
+	pid = fork();
+	if (pid == 0)
+		_exit(call_of(7) == 0 && call_of(7) == 0 ? 0 : 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(call_of(7), FC_REFUSED_KEY);
+	fc_exit(&e);
+	assert_int_equal(call_of(7), 0);
+}
+
 int main(void)
 {
 #define T(f_) cmocka_unit_test_setup_teardown(f_, setup, teardown)
 	static const struct CMUnitTest tests[] = {
 		T(each_value_has_a_bucket_of_its_own),
+		T(in_the_child_of_a_fork_a_value_has_its_whole_cap),
 		T(no_interval_has_more_than_burst_and_rate),
 		T(a_key_that_always_asks_gets_its_rate),
 		T(a_cap_holds_for_each_value_exactly),

@@ -163,6 +163,15 @@ static void what_is_no_longer_named_goes_back(void **state)
 
 /* ---- all or nothing ---------------------------------------------------------------------------- */
 
+static void a_byte_order_mark_and_line_ends_of_windows_do_no_harm(void **state)
+{
+	(void)state;
+	assert_int_equal(load("\xef\xbb\xbfversion: 1\r\ninterfaces:\r\n  a: {cap: 5}\r\n"), 0);
+	assert_int_equal(cap_of("a"), 5);
+	assert_int_equal(load("\xef\xbb\xbfversion: 1\r\ninterfaces: {a: {cap: x}}\r\n"), -EINVAL);
+	assert_non_null(strstr(err.text, "t:2:23: "));
+}
+
 static void a_bad_file_changes_nothing(void **state)
 {
 	struct fc_iface *f = fc_iface_get(g.fc, "a");
@@ -881,6 +890,7 @@ int main(void)
 		CASE(the_most_specific_entry_wins),
 		CASE(an_entry_is_completed_by_the_defaults),
 		CASE(what_is_no_longer_named_goes_back),
+		CASE(a_byte_order_mark_and_line_ends_of_windows_do_no_harm),
 		CASE(a_bad_file_changes_nothing),
 		CASE(when_memory_ends_the_old_rules_are_whole),
 		CASE(an_unreadable_or_odd_file_is_refused),

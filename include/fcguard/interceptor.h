@@ -18,8 +18,9 @@
  *              its exit, or the library when it purges or writes the call off
  *              (outcome FC_OUTCOME_ABANDONED). Works on a copy of the cells.
  *
- *   reap       instead of post, when the process of the call was killed: in another process, with
- *              the cells it left. Give back what they say was taken. NULL: post is called.
+ *   reap       instead of post, when the call has no end here: its process was killed, or it is the
+ *              parent's of a fork. Give back what the cells say was taken; some may still be 0. NULL: post is
+ *              called, with FC_OUTCOME_IGNORED.
  *   full       by one refused caller at a time, at most each check_every, when the limit is reached:
  *              return 1 if room was made and the caller should try again.
  *   tick       by housekeeping: slow work. Returns when it wants to run again.
