@@ -66,10 +66,15 @@ static void record(struct fc_iface *f, int status, uint64_t detail, uint32_t shi
 	/* N2: a place in turn. */
 	uint64_t i = atomic_fetch_add_explicit(&row->head, 1, FCI_RLX);
 	struct fci_decision *d = &row->d[i & (fc->geo.recorder_slots - 1)];
+	/* N2: re-checked by the CAS. A writer that is stopped keeps its place; who comes by a lap later is lost. */
+	uint64_t seq = atomic_load_explicit(&d->seq, FCI_RLX);
 
-	atomic_store_explicit(&d->seq, 2 * i + 1, FCI_RLX);
+	/* X1: acquire: the last writer is done with the fields (R2). */
+	if ((seq & 1) || seq > 2 * i || !atomic_compare_exchange_strong_explicit(&d->seq, &seq, 2 * i + 1, FCI_ACQ, FCI_RLX))
+		return;
 	/* R1 -> A1 (read_one): who sees a new field sees the odd number, or a later one. */
 	atomic_store_explicit(&d->time_ns, now, FCI_REL);
+	FC_TEST_POINT("recording");
 	atomic_store_explicit(&d->what, (uint64_t)f->index << 32 | (uint32_t)status, FCI_REL);
 	atomic_store_explicit(&d->detail, (detail & 0xffffff) << 40 | (uint64_t)(shift & 0xff) << 32 |
 	                                  atomic_load_explicit(&fci_self.tid, FCI_RLX), FCI_REL);

@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "support/actors.h"
 #include "support/guarded.h"
 #include "support/threads.h"
 
@@ -472,6 +473,42 @@ static void what_is_read_beside_writers_is_what_somebody_wrote(void **state)
 	assert_true(b.refusals > 0 && b.admissions > 0);
 }
 
+static void call_in_actor(struct actor *a)
+{
+	assert_int_equal(sched_setaffinity(0, sizeof(cpu_set_t), a->arg), 0);
+	(void)call_of(g.f);
+}
+
+/* Stopped half-way, it is passed by a whole lap. */
+static void a_writer_that_was_stopped_mixes_no_two_decisions(void **state)
+{
+	static struct actor a;
+	struct fc_iface *other;
+	cpu_set_t here;
+	int n;
+
+	(void)state;
+	open_slots(1, 4);
+	assert_int_equal(fc_iface_set(g.fc, "other", &(struct fc_iface_opts){ .size = sizeof(struct fc_iface_opts),
+	                              .cap = FC_CAP_REFUSE_ALL }, &other), 0);
+	CPU_ZERO(&here);
+	CPU_SET((unsigned)sched_getcpu(), &here);
+	actors_init();
+	actor_start(&a, call_in_actor, &here, "recording");
+	assert_int_equal(actor_stopped(&a), 1);
+	guarded_pass(&g, FC_S(1));
+	assert_int_equal(call_of(other), FC_REFUSED_CAP);
+	actor_end(&a);
+	n = look(1);
+	assert_int_equal(n, 1);
+	assert_string_equal(list[0].iface, fc_iface_name(g.f));
+	assert_int_equal(list[0].time_ns, g.now - FC_S(1));
+	guarded_pass(&g, FC_S(1));
+	assert_int_equal(call_of(other), FC_REFUSED_CAP);
+	assert_int_equal(look(1), 1);
+	assert_string_equal(list[0].iface, "other");
+}
+
 int main(void)
 {
 #define T(f_) cmocka_unit_test_teardown(f_, teardown)
@@ -488,6 +525,7 @@ int main(void)
 		T(both_dumps_show_the_last_decisions_newest_first),
 		T(dumps_say_what_a_sampled_decision_stands_for),
 		T(what_is_read_beside_writers_is_what_somebody_wrote),
+		T(a_writer_that_was_stopped_mixes_no_two_decisions),
 	};
 
 	sched_getaffinity(0, sizeof(cpus), &cpus);
