@@ -197,6 +197,17 @@ static void end_context(struct fc *fc)
 	fci_free(&(struct fc){ .alloc = alloc }, fc, sizeof(*fc));
 }
 
+/* Housekeeping tries to take it, and then calls what takes it. */
+static void init_recursive(pthread_mutex_t *m)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(m, &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
 int fc_create(struct fc **ret, const struct fc_opts *opts)
 {
 	struct fc_alloc alloc = { libc_alloc, libc_free, NULL };
@@ -217,7 +228,7 @@ int fc_create(struct fc **ret, const struct fc_opts *opts)
 		return -ENOMEM;
 	fc->alloc = alloc;
 	fill_opts(fc, &o);
-	pthread_mutex_init(&fc->setup, NULL);
+	init_recursive(&fc->setup);
 	pthread_mutex_init(&fc->rules_mutex, NULL);
 	pthread_mutex_init(&fc->thread_mutex, NULL);
 	(void)fci_thread_self();
@@ -348,11 +359,15 @@ void fci_context_fork_prepare(void)
 	fci_registry_lock();
 }
 
-static void fork_unlock(void)
+/* A recursive mutex belongs to a thread id, which the child has not: there it is made anew. */
+static void fork_unlock(int in_child)
 {
 	fci_registry_unlock();
 	for (struct fc *fc = list; fc; fc = fc->next) {
-		pthread_mutex_unlock(&fc->setup);
+		if (in_child)
+			init_recursive(&fc->setup);
+		else
+			pthread_mutex_unlock(&fc->setup);
 		if (fc->fork_locked)
 			fci_tick_unlock(fc);
 		pthread_mutex_unlock(&fc->thread_mutex);
@@ -364,7 +379,7 @@ static void fork_unlock(void)
 
 void fci_context_fork_parent(void)
 {
-	fork_unlock();
+	fork_unlock(0);
 }
 
 /* The child is a new owner with nothing in flight: what other threads of the parent held is free,
@@ -409,5 +424,5 @@ void fci_context_fork_child(void)
 	for (struct fc *fc = list; fc; fc = fc->next)
 		if (fc->seg && fc->events)
 			fork_child_in(fc);
-	fork_unlock();
+	fork_unlock(1);
 }

@@ -279,6 +279,11 @@ void fci_ruled_made(struct fc_iface *f)
 		fci_log(f->fc, FC_LOG_ERROR, "%s: its rules cannot be put in force: %s; it has its cap alone", f->name, fc_status_text(rc));
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 uint64_t fci_rules_tick(struct fc *fc, uint64_t now)
 {
 	struct fci_rules *r = look(fc);
@@ -288,10 +293,15 @@ uint64_t fci_rules_tick(struct fc *fc, uint64_t now)
 		return FC_NEVER_NS;
 	if (pthread_mutex_trylock(&fc->rules_mutex) != 0)
 		return now + FC_MS(10); /* a load is under way */
-	if (r->expiry_at <= now)
-		fci_rules_expire(fc, r, now);
 	next = fci_watch_tick(r, now);
-	next = r->expiry_at < next ? r->expiry_at : next;
+	if (r->expiry_at <= now && pthread_mutex_trylock(&fc->setup) == 0) {
+		fci_rules_expire(fc, r, now);
+		pthread_mutex_unlock(&fc->setup);
+	}
+	if (r->expiry_at <= now)
+		next = earlier(next, now + FC_MS(10)); /* somebody sets something up, for as long as that takes */
+	else
+		next = earlier(next, r->expiry_at);
 	pthread_mutex_unlock(&fc->rules_mutex);
 	return next;
 }

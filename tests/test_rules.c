@@ -14,6 +14,7 @@
 
 #include "lib/rules.h"
 #include "support/guarded.h"
+#include "support/locker.h"
 #include "support/threads.h"
 
 #define V "version: 1\n"
@@ -670,6 +671,25 @@ static void explain_says_which_won(void **state)
 	assert_int_equal(fc_rules_explain(g.fc, "a", -1), -EBADF);
 }
 
+/* Housekeeping waits for nobody who sets something up: what was held by hand ends a little later. */
+static void the_end_of_a_hold_waits_for_nobody(void **state)
+{
+	struct locker l;
+
+	(void)state;
+	assert_int_equal(load(V "interfaces: {a: {cap: 5}}"), 0);
+	assert_int_equal(fc_iface_set_cap(fc_iface_get(g.fc, "a"), 9), 0);
+	assert_int_equal(fc_rules_hold(g.fc, "a", FC_S(1)), 0);
+	guarded_pass(&g, FC_S(2));
+	locker_start(&l, &g.fc->setup);
+	assert_true(fc_tick(g.fc, 0) <= g.now + FC_MS(10)); /* it comes back at once */
+	assert_int_equal(cap_of("a"), 9);
+	locker_end(&l);
+	guarded_pass(&g, FC_MS(10));
+	fc_tick(g.fc, 0);
+	assert_int_equal(cap_of("a"), 5);
+}
+
 /* ---- watching ---------------------------------------------------------------------------------- */
 
 /* Housekeeping for some seconds of its clock, and some time for the thread that reads. */
@@ -900,6 +920,7 @@ int main(void)
 		CASE(a_rule_may_run_dry_be_off_or_stand_elsewhere),
 		CASE(by_hand_wins_until_it_is_released),
 		CASE(what_is_set_by_hand_may_expire),
+		CASE(the_end_of_a_hold_waits_for_nobody),
 		CASE(what_is_set_by_hand_of_the_process_and_of_fallbacks_wins_as_well),
 		CASE(pushed_wins_over_the_file),
 		CASE(a_load_that_was_overtaken_changes_nothing),

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "support/alloc.h"
+#include "support/locker.h"
 #include "system.h"
 
 #define PERIOD FC_MS(250)
@@ -604,15 +605,16 @@ static void set_up_under_way_delays_the_look(void **state)
 {
 	FC_OPTS(fc_system_opts, o, .in_flight = 1);
 	struct fc_entry e[2] = { FC_ENTRY_INIT };
+	struct locker l;
 
 	(void)state;
 	bounds(&o);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(fc_enter(&e[i], plain, NULL), 0);
-	pthread_mutex_lock(&fc->setup);
+	locker_start(&l, &fc->setup);
 	fc_clock_advance(fc, PERIOD);
 	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
-	pthread_mutex_unlock(&fc->setup);
+	locker_end(&l);
 	assert_int_equal(level(), 8);
 	(void)fci_system_tick(fc, fc_now_ns(fc), UINT64_MAX);
 	assert_int_equal(level(), 7);
@@ -662,6 +664,7 @@ static void a_look_goes_on_from_tick_to_tick(void **state)
 	FC_OPTS(fc_system_opts, o, .in_flight = 1);
 	struct fc_entry e[2] = { FC_ENTRY_INIT };
 	unsigned ticks = 1;
+	struct locker l;
 
 	(void)state;
 	bounds(&o);
@@ -669,8 +672,8 @@ static void a_look_goes_on_from_tick_to_tick(void **state)
 	assert_int_equal(fc_enter(&e[1], lesser, NULL), 0);
 	fc_clock_advance(fc, PERIOD);
 	while (fci_system_tick(fc, fc_now_ns(fc), 0) != FC_NEVER_NS) {
-		assert_int_equal(pthread_mutex_trylock(&fc->setup), 0);
-		pthread_mutex_unlock(&fc->setup);
+		locker_start(&l, &fc->setup); /* it is free */
+		locker_end(&l);
 		assert_int_equal(level(), 8);
 		ticks++;
 	}
