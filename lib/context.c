@@ -359,15 +359,15 @@ void fci_context_fork_prepare(void)
 	fci_registry_lock();
 }
 
-/* A recursive mutex belongs to a thread id, which the child has not: there it is made anew. */
+/* A recursive mutex belongs to a thread id, which the child has not: there it cannot be unlocked (but the
+ * tools that follow locks take it for that), and is made anew. */
 static void fork_unlock(int in_child)
 {
 	fci_registry_unlock();
 	for (struct fc *fc = list; fc; fc = fc->next) {
+		pthread_mutex_unlock(&fc->setup);
 		if (in_child)
 			init_recursive(&fc->setup);
-		else
-			pthread_mutex_unlock(&fc->setup);
 		if (fc->fork_locked)
 			fci_tick_unlock(fc);
 		pthread_mutex_unlock(&fc->thread_mutex);
