@@ -94,10 +94,39 @@ static void show_numbers(struct fci_out *o, const struct fci_effect *e, const st
 	}
 }
 
+/* The texts of a list, as many as fit; of anything else, how many there are. */
+static void write_list(char *buf, size_t len, const struct fci_node *list)
+{
+	static const char more[] = ", ... of 4294967295]";
+	size_t used = 1;
+
+	if (list->kind != FCI_LIST || !list->first || list->first->kind != FCI_SCALAR) {
+		snprintf(buf, len, "(%u)", list->n);
+		return;
+	}
+	buf[0] = '[';
+	for (const struct fci_node *n = list->first; n; n = n->next) {
+		const char *comma = n == list->first ? "" : ", ";
+
+		if (used + strlen(comma) + strlen(n->text) + sizeof(more) > len) {
+			snprintf(buf + used, len - used, "%s... of %u]", comma, list->n);
+			return;
+		}
+		used += (size_t)snprintf(buf + used, len - used, "%s%s", comma, n->text);
+	}
+	snprintf(buf + used, len - used, "]");
+}
+
+/* A choice has a default always: its first word, where the table says nothing else. */
+static int has_default(const struct fc_field *f)
+{
+	return f->type == FC_FIELD_CHOICE || (f->type < FC_FIELD_TEXT && f->def);
+}
+
 static void show_fields(struct fci_out *o, const struct fc_rule *r, const struct fci_node *at)
 {
 	const struct fc_interceptor *ic = r->interceptor;
-	char value[160];
+	char value[101]; /* as much as a line shows */
 
 	for (uint32_t i = 0; i < ic->n_fields; i++) {
 		const struct fc_field *f = &ic->fields[i];
@@ -106,8 +135,8 @@ static void show_fields(struct fci_out *o, const struct fc_rule *r, const struct
 		if (n && n->kind == FCI_SCALAR)
 			snprintf(value, sizeof(value), "%s", n->text);
 		else if (n)
-			snprintf(value, sizeof(value), "(%u)", n->n);
-		else if (f->type < FC_FIELD_TEXT && f->def)
+			write_list(value, sizeof(value), n);
+		else if (has_default(f))
 			fci_value_write(value, sizeof(value), f, NULL, r->conf);
 		else
 			continue;

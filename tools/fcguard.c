@@ -4,7 +4,7 @@
  *
  *     fcguard check FILE...              is it a good rules file? What is wrong goes to standard error
  *     fcguard explain FILE INTERFACE     which number of an interface holds, and why
- *     fcguard version
+ *     fcguard version, fcguard help      also --version, --help and -h
  *
  * Ends with 0; 1: a file is bad, or cannot be read; 2: called wrongly.
  */
@@ -14,11 +14,15 @@
 
 #include <fcguard/fcguard.h>
 
+static const char usage[] =
+	"usage: fcguard check FILE...             what is wrong in rules files; says nothing of good ones\n"
+	"       fcguard explain FILE INTERFACE    which number of an interface holds, and why\n"
+	"       fcguard version\n"
+	"Ends with 0; 1: a file is bad, or cannot be read; 2: called wrongly.\n";
+
 static int wrong(void)
 {
-	fputs("usage: fcguard check FILE...\n"
-	      "       fcguard explain FILE INTERFACE\n"
-	      "       fcguard version\n", stderr);
+	fputs(usage, stderr);
 	return 2;
 }
 
@@ -65,10 +69,20 @@ static int version(int n, char **args)
 	return 0;
 }
 
+static int help(int n, char **args)
+{
+	(void)n, (void)args;
+	fputs(usage, stdout);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*run)(int n, char **args);
-} commands[] = { { "check", check }, { "explain", explain }, { "version", version } };
+} commands[] = {
+	{ "check", check }, { "explain", explain }, { "version", version }, { "--version", version },
+	{ "help", help }, { "--help", help }, { "-h", help },
+};
 
 int main(int argc, char **argv)
 {
