@@ -281,13 +281,23 @@ static int purge_both(struct fc_iface *f, const struct fci_view *v, void *arg)
 	return 1;
 }
 
+/* Once, until another call has been written off: that every check meets it is no news. N1: statistics. */
+static void used_up(struct fc_iface *f, uint32_t used)
+{
+	struct fci_rare *r = &f->block->rare;
+	uint64_t n = atomic_load_explicit(&r->writeoffs, FCI_RLX) + 1;
+
+	if (atomic_exchange_explicit(&r->used_up_told, n, FCI_RLX) != n)
+		fc_event_note(f, FC_EVENT_WRITEOFF_USED_UP, used, budget_of(f));
+}
+
 static int write_off(struct fc_iface *f, const struct fci_view *v, uint64_t now, uint32_t *used)
 {
 	struct step s;
 
 	s.w = reserve(f, &s.k);
 	if (!s.w) {
-		fc_event_note(f, FC_EVENT_WRITEOFF_USED_UP, *used, budget_of(f));
+		used_up(f, *used);
 		return 0;
 	}
 	FC_TEST_POINT("writeoff_resv");

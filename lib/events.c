@@ -124,6 +124,7 @@ static int print_value(char *to, size_t room, char form, uint64_t v)
 	case 't': return print_time(to, room, v);
 	case 'c': return snprintf(to, room, "%llu call%s", (unsigned long long)v, v == 1 ? "" : "s");
 	case 'n': return v == FC_UNLIMITED ? snprintf(to, room, "none") : snprintf(to, room, "%llu", (unsigned long long)v);
+	case 'p': return v == FC_UNLIMITED ? snprintf(to, room, "%s", "") : snprintf(to, room, " (places: %llu)", (unsigned long long)v);
 	case 's': return snprintf(to, room, "%s", fc_status_text((int)(int64_t)v));
 	case 'h': return snprintf(to, room, "%s", fc_health_reason_text((uint32_t)v));
 	case 'd': return snprintf(to, room, "%s%s", denied_text((uint32_t)v),

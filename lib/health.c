@@ -477,7 +477,7 @@ const char *fc_health_reason_text(uint32_t reason)
 	static const char *const text[] = {
 		"good", "cpu use too high", "cpu quota throttles", "memory too full",
 		"pressure stalls too long", "load too high", "health source failed",
-		"health sample too old", "health not known yet",
+		"last sample too old", "not known yet",
 	};
 
 	for (uint32_t i = 1; i < sizeof(text) / sizeof(text[0]); i++)

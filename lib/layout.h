@@ -221,6 +221,7 @@ struct fci_rare {
 	fci_a64 sample_exact;         /* gate.sample of an interface that measures every call */
 	fci_a64 inject; /* status << 32 | count */
 	fci_a64 tickets;              /* of waiters: wait.c */
+	fci_a64 used_up_told;         /* writeoffs + 1 when the budget was told to be used up last: check.c */
 	fci_a32 lending;              /* 1: somebody lends: limit.c */
 	fci_a32 loans;                /* LENT slots, or more */
 	fci_a32 purge_turn;           /* slot that is looked at in turn next: check.c */

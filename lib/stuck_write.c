@@ -2,6 +2,7 @@
 /* stuck_write.c - one report of stuck calls, into the log and to on_stuck. See stuck.h and stuck_work.h. */
 #include <string.h>
 
+#include "check.h"
 #include "entry.h"
 #include "list.h"
 #include "report.h"
@@ -22,7 +23,7 @@ static void write_head(const struct fci_stuck_group *g, const struct fci_stuck_m
                        uint64_t now, struct fci_text *t)
 {
 	const struct fci_site *site = fci_site_at(g->f->fc, g->v.site);
-	uint32_t limit = fci_list_limit(g->f);
+	uint32_t limit = fci_list_limit(g->f), written_off = fci_writeoff_used(g->f);
 
 	fci_text_add(t, "stuck: %s: ", g->f->name);
 	if (m->count == 1) {
@@ -45,8 +46,8 @@ static void write_head(const struct fci_stuck_group *g, const struct fci_stuck_m
 	/* N2: a number to be shown. */
 	fci_text_add(t, ", in flight %u, overdue %u", fci_inside_count(g->f, UINT32_MAX, NULL),
 	             atomic_load_explicit(&g->f->block->rare.overdue, FCI_RLX));
-	if (g->written_off)
-		fci_text_add(t, ", written off");
+	if (written_off)
+		fci_text_add(t, ", written off %u", written_off);
 	if (suppressed)
 		fci_text_add(t, "; %llu report%s suppressed before", (unsigned long long)suppressed,
 		             suppressed == 1 ? "" : "s");

@@ -150,6 +150,18 @@ static uint32_t new_reason(const struct fc_iface *f)
 	return reason;
 }
 
+/* The limit, where it says something of the refusals. */
+static uint32_t places_of(const struct fc_iface *f, uint32_t reason)
+{
+	switch (reason) {
+	case FC_REFUSED_CAP:
+	case FC_REFUSED_QUEUE:
+	case FC_REFUSED_WAIT:
+	case FC_REFUSED_WEIGHT: return fc_limit_get(f);
+	default: return FC_UNLIMITED;
+	}
+}
+
 /* Tell when refusing begins and ends. N3: only the ticking thread uses these. */
 static void watch_refusals(struct fc_iface *f, uint64_t refused, uint64_t now)
 {
@@ -158,7 +170,9 @@ static void watch_refusals(struct fc_iface *f, uint64_t refused, uint64_t now)
 
 	if (refused != seen) {
 		if (!since) {
-			fc_event_note(f, FC_EVENT_REFUSING, new_reason(f), fc_limit_get(f));
+			uint32_t reason = new_reason(f);
+
+			fc_event_note(f, FC_EVENT_REFUSING, reason, places_of(f, reason));
 			atomic_store_explicit(&r->refused_before, seen, FCI_RLX);
 		}
 		atomic_store_explicit(&r->refusing_since, now | 1, FCI_RLX);
@@ -394,8 +408,8 @@ void fci_miss_tick(struct fc *fc)
 	if (atomic_load_explicit(&fc->ticks, FCI_RLX) || fc->thread_runs)
 		return;
 	if (atomic_fetch_add_explicit(&fc->checks_unticked, 1, FCI_RLX) + 1 == CHECKS_UNTICKED)
-		fci_log(fc, FC_LOG_WARN, "nobody ticks: call fc_tick() or fc_start(); without it there are no stuck reports, "
-		        "no expansion undone and no health");
+		fci_log(fc, FC_LOG_WARN, "nobody ticks: call fc_tick() or fc_start(), after fork() in the child too; without it there are no "
+		        "stuck reports, no expansion undone and no health");
 }
 
 /* By its number: write() is a cancellation point, and enter and exit, which wake, are none. */

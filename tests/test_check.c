@@ -574,6 +574,31 @@ static void written_off_calls_stay_visible_and_are_bounded(void **state)
 	assert_int_equal(guarded_stats(&g).late_exits, 2);
 }
 
+static void a_budget_that_stays_used_up_is_told_once(void **state)
+{
+	(void)state;
+	open_budget(4, 1);
+	assert_int_equal(guarded_fill(&g, e, 4), 4);
+	guarded_pass(&g, OFF_AFTER);
+	assert_int_equal(guarded_fill(&g, e + 4, 1), 1);
+	for (int i = 0; i < 5; i++) {
+		guarded_pass(&g, FC_S(2));
+		assert_int_equal(guarded_fill(&g, e + 5, 1), 0);
+		fc_tick(g.fc, 0);
+	}
+	assert_int_equal(guarded_events(&g, FC_EVENT_WRITEOFF_USED_UP), 1);
+	for (int i = 0; i < 4; i++) /* the one that was written off comes back, and those beside it */
+		fc_exit(&e[i]);
+	assert_int_equal(guarded_fill(&g, e, 3), 3);
+	guarded_pass(&g, OFF_AFTER);
+	assert_int_equal(guarded_fill(&g, e + 5, 1), 1);
+	guarded_pass(&g, OFF_AFTER);
+	assert_int_equal(guarded_fill(&g, e + 6, 1), 0);
+	fc_tick(g.fc, 0);
+	assert_int_equal(guarded_events(&g, FC_EVENT_WRITEOFF_USED_UP), 2);
+	guarded_empty(e, 6);
+}
+
 static void a_budget_made_smaller_is_kept_as_soon_as_it_is_reached(void **state)
 {
 	(void)state;
@@ -1100,6 +1125,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_call_is_written_off_after_its_time_and_not_before, teardown),
 		cmocka_unit_test_teardown(a_call_is_written_off_behind_many_that_have_more_time, teardown),
 		cmocka_unit_test_teardown(written_off_calls_stay_visible_and_are_bounded, teardown),
+		cmocka_unit_test_teardown(a_budget_that_stays_used_up_is_told_once, teardown),
 		cmocka_unit_test_teardown(a_budget_made_smaller_is_kept_as_soon_as_it_is_reached, teardown),
 		cmocka_unit_test_teardown(a_late_exit_gives_the_budget_back_once, teardown),
 		cmocka_unit_test_teardown(the_budget_comes_back_when_a_written_off_call_proves_stale, teardown),

@@ -111,6 +111,8 @@ static void each_form_of_a_value_is_written_out(void **state)
 		{ FC_EVENT_ADMITTING, FC_MS(20), 7, "refused nobody for 20 ms; 7 were refused before\n" },
 		{ FC_EVENT_FAULT, (uint64_t)-12, 0, "the guard failed: " },
 		{ FC_EVENT_REFUSING, FC_REFUSED_CAP, 9, "(places: 9)\n" },
+		{ FC_EVENT_REFUSING, FC_REFUSED_RATE, FC_UNLIMITED, "refusing: rate limit reached\n" },
+		{ FC_EVENT_EXPAND_DENIED, 8, FC_DENIED_HEALTH | (uint64_t)FC_HEALTH_UNKNOWN << 32, "health is not good: not known yet\n" },
 		{ FC_EVENT_BREAKER_FORCED, FC_SET_AUTO, 0, "by hand: automatic\n" },
 		{ FC_EVENT_BREAKER_FORCED, FC_SET_OPEN, 0, "by hand: open\n" },
 		{ FC_EVENT_BREAKER_FORCED, FC_SET_CLOSED, 0, "by hand: closed\n" },

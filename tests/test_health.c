@@ -362,7 +362,7 @@ static void the_reason_is_what_turned_bad_first(void **state)
 	assert_string_equal(fc_health_reason_text(shown().reason), "memory too full");
 	assert_string_equal(fc_health_reason_text(0), "good");
 	assert_string_equal(fc_health_reason_text(FC_HEALTH_GOOD), "good");
-	assert_string_equal(fc_health_reason_text(FC_HEALTH_UNKNOWN), "health not known yet");
+	assert_string_equal(fc_health_reason_text(FC_HEALTH_UNKNOWN), "not known yet");
 }
 
 static void calls_that_come_too_early_do_not_sample(void **state)

@@ -133,6 +133,7 @@ static void the_reason_that_is_told_is_the_one_that_has_begun(void **state)
 	refuse_for(90);
 	tick();
 	assert_int_equal(guarded_last(&g, FC_EVENT_REFUSING)->a, FC_REFUSED_CAP);
+	assert_int_equal(guarded_last(&g, FC_EVENT_REFUSING)->b, 1);
 	for (int i = 0; i < 30; i++)
 		tick();
 	assert_int_equal(guarded_events(&g, FC_EVENT_ADMITTING), 1);
@@ -142,6 +143,7 @@ static void the_reason_that_is_told_is_the_one_that_has_begun(void **state)
 	tick();
 	assert_int_equal(guarded_events(&g, FC_EVENT_REFUSING), 2);
 	assert_int_equal(guarded_last(&g, FC_EVENT_REFUSING)->a, FC_REFUSED_CUSTOM);
+	assert_true(guarded_last(&g, FC_EVENT_REFUSING)->b == FC_UNLIMITED); /* that has to do with no places */
 }
 
 /* ---- doors ------------------------------------------------------------------------------------- */

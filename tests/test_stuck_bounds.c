@@ -153,7 +153,7 @@ static void written_off_call_stays_in_the_reports(void **state)
 	assert_int_equal(told.unstuck_events, 0);
 	advance(FC_S(20));
 	assert_int_equal(reports(), 2);
-	assert_int_not_equal(find_line(0, "stuck: slow: 1 call", "written off"), -1);
+	assert_int_not_equal(find_line(0, "stuck: slow: 1 call", ", written off 1"), -1);
 	assert_int_equal(sleeper_stop(&s), 0);
 	advance(FC_S(1));
 	assert_int_equal(told.unstuck_events, 1);

@@ -22,7 +22,7 @@ extern "C" {
 
 /* Texts carry the event's two values: {a}, {b} plain, {a:c} "1 call", "2 calls", {a:t} a time in ns, {a:s} a
  * status, {a:h} a word of health.h, {a:d} a reason of enum fc_denied, {a:f} a setting by hand, {a:n} a
- * number or "none".
+ * number or "none", {a:p} " (places: 8)", or nothing of FC_UNLIMITED: the reason has nothing to do with places.
  *          name                      number  level  text */
 #define FC_EVENT_MAP(XX)                                                                           \
 	XX(FC_EVENT_EXPANDED,             1, INFO,  "limit raised from {a} to {b}: full and healthy") \
@@ -34,7 +34,7 @@ extern "C" {
 	XX(FC_EVENT_CAP_CHANGED,          7, INFO,  "cap changed from {a:n} to {b:n}")                 \
 	XX(FC_EVENT_PURGED,               8, WARN,  "{a:c} purged as stale, {b} inside")           \
 	XX(FC_EVENT_WRITTEN_OFF,          9, WARN,  "call of age {a:t} written off, {b} of the budget used") \
-	XX(FC_EVENT_WRITEOFF_USED_UP,    10, ERROR, "write-off budget used up: {a} of {b}")        \
+	XX(FC_EVENT_WRITEOFF_USED_UP,    10, ERROR, "write-off budget used up ({a} of {b}): calls that are overdue keep their places now") \
 	XX(FC_EVENT_WRITEOFF_BACK,       11, INFO,  "written-off call has left after {a:t}, {b} still written off") \
 	XX(FC_EVENT_STUCK,               12, WARN,  "{a:c} overdue, oldest {b:t}")                 \
 	XX(FC_EVENT_UNSTUCK,             13, INFO,  "no call overdue any more; at most {a} were")  \
@@ -47,7 +47,7 @@ extern "C" {
 	XX(FC_EVENT_CLOCK,               20, WARN,  "the CPU's counter is {a} ppm off the kernel's clock: " \
 	                                         "not used any more")                              \
 	XX(FC_EVENT_LEAKED,              21, WARN,  "{a:c} given back at the end of a thread") \
-	XX(FC_EVENT_REFUSING,            22, WARN,  "refusing: {a:s} (places: {b:n})")            \
+	XX(FC_EVENT_REFUSING,            22, WARN,  "refusing: {a:s}{b:p}")                       \
 	XX(FC_EVENT_ADMITTING,           23, INFO,  "refused nobody for {a:t}; {b} were refused before") \
 	XX(FC_EVENT_BREAKER_OPENED,      24, WARN,  "breaker open for {a:t}: {b:c} failed or slow")   \
 	XX(FC_EVENT_BREAKER_HALF_OPEN,   25, INFO,  "breaker half open: {a:c} at once may probe")   \
