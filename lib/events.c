@@ -94,6 +94,19 @@ static const char *denied_text(uint32_t reason)
 	}
 }
 
+/* As rules files call it. */
+static const char *bound_text(uint64_t v)
+{
+	switch (v) {
+	case FC_SYSTEM_CPU: return "cpu";
+	case FC_SYSTEM_LOAD: return "load";
+	case FC_SYSTEM_IN_FLIGHT: return "in_flight";
+	case FC_SYSTEM_RATE: return "rate";
+	case FC_SYSTEM_LATENCY: return "avg_latency";
+	default: return "unknown";
+	}
+}
+
 /* What fc_breaker_force() and fc_degrade_fault() say. */
 static const char *set_text(uint64_t v)
 {
@@ -129,6 +142,7 @@ static int print_value(char *to, size_t room, char form, uint64_t v)
 	case 'h': return snprintf(to, room, "%s", fc_health_reason_text((uint32_t)v));
 	case 'd': return snprintf(to, room, "%s%s", denied_text((uint32_t)v),
 	                          (uint32_t)v == FC_DENIED_HEALTH ? fc_health_reason_text((uint32_t)(v >> 32)) : "");
+	case 'b': return snprintf(to, room, "%s", bound_text(v));
 	case 'f': return snprintf(to, room, "%s", set_text(v));
 	default: return snprintf(to, room, "%llu", (unsigned long long)v);
 	}

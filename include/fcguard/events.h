@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 /* Texts carry the event's two values: {a}, {b} plain, {a:c} "1 call", "2 calls", {a:t} a time in ns, {a:s} a
- * status, {a:h} a word of health.h, {a:d} a reason of enum fc_denied, {a:f} a setting by hand, {a:n} a
+ * status, {a:h} a word of health.h, {a:d} a reason of enum fc_denied, {a:b} a bound of system.h, {a:f} a setting by hand, {a:n} a
  * number or "none", {a:p} " (places: 8)", or nothing of FC_UNLIMITED: the reason has nothing to do with places.
  *          name                      number  level  text */
 #define FC_EVENT_MAP(XX)                                                                           \
@@ -40,7 +40,7 @@ extern "C" {
 	XX(FC_EVENT_UNSTUCK,             13, INFO,  "no call overdue any more; at most {a} were")  \
 	XX(FC_EVENT_HEALTH_BAD,          14, WARN,  "health turned bad: {a:h}")                    \
 	XX(FC_EVENT_HEALTH_GOOD,         15, INFO,  "health is good again")                        \
-	XX(FC_EVENT_SYSTEM_ON,           16, WARN,  "system bound {a} passed: refusing importance {b} and less") \
+	XX(FC_EVENT_SYSTEM_ON,           16, WARN,  "over the system's bound of {a:b}: refusing importance {b} to 7") \
 	XX(FC_EVENT_SYSTEM_OFF,          17, INFO,  "all system bounds kept again")                \
 	XX(FC_EVENT_FAULT,               18, ERROR, "the guard failed: {a:s}")                     \
 	XX(FC_EVENT_ADAPTED,             19, INFO,  "limit adapted from {a} to {b}")               \
