@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * adaptive.c - a limit that finds its place (SPEC section 6, adaptive). See adaptive.h.
+ * adaptive.c - a limit that finds its place. See adaptive.h.
  *
  *   post    counts the call: latency (as a logarithm), places, outcome. The CPU's own line, plain stores.
  *   full    callers are being refused.

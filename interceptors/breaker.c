@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * breaker.c - circuit breaker (SPEC section 6, breaker). See breaker.h for its states; trip.c has them,
+ * breaker.c - circuit breaker. See breaker.h for its states; trip.c has them,
  * window.c the outcomes.
  *
  *   check  refuses what is known to be refused, and writes nothing.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * degrade.c - switched off by level (SPEC section 6, degrade). See degrade.h for what sets the level.
+ * degrade.c - switched off by level. See degrade.h for what sets the level.
  *
  * The level by hand is a word of its own, which only hands change. The fault flag and outcomes are states
  * of a breaker (trip.c), whose `open` refuses the priorities of conf.level alone. The flag is its forced

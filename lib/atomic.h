@@ -3,7 +3,7 @@
  * atomic.h - the words around C11 atomics, and the seam for tests.
  *
  * Own state is _Atomic and is touched by atomic_*_explicit() alone; the order is never left out.
- * Each access carries a label, as STYLE asks: R release side, A acquire side, X both (RMW or
+ * Each access carries a label, as CONTRIBUTING.md asks: R release side, A acquire side, X both (RMW or
  * sequentially consistent), N none; `R1 -> A1` names the partner.
  */
 #ifndef FCI_ATOMIC_H

@@ -182,7 +182,7 @@ static inline int fci_iface_real(const struct fc_iface *f)
 	return fci_iface_ok(f) && !f->pass_through;
 }
 
-/* Import an options struct into a full local copy of `known` bytes: STYLE 3.5. 0, -EINVAL, -E2BIG. */
+/* Import an options struct into a full local copy of `known` bytes. 0, -EINVAL, -E2BIG. */
 int fci_opts_import(void *to, size_t known, size_t v1, const void *from);
 
 /* Export into a caller's struct whose first member says its size. 0, -EINVAL. */

@@ -207,7 +207,7 @@ static void a_context_speaks_to_standard_error_when_asked_to_and_is_silent_else(
 	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
-/* SPEC 6, and numbers that rules files have written down. */
+/* Numbers that rules files have written down. */
 static void interceptors_stand_in_their_order(void **state)
 {
 	static const struct { const char *name; uint32_t order; } all[] = {
