@@ -208,6 +208,13 @@ static void init_recursive(pthread_mutex_t *m)
 	pthread_mutexattr_destroy(&attr);
 }
 
+/* By whoever started the program, which is easily forgotten. */
+static void switched_off(struct fc *fc)
+{
+	fc_off_set(fc, 1);
+	fci_log(fc, FC_LOG_WARN, "every call goes through unguarded: FCGUARD_OFF is 1");
+}
+
 int fc_create(struct fc **ret, const struct fc_opts *opts)
 {
 	struct fc_alloc alloc = { libc_alloc, libc_free, NULL };
@@ -241,7 +248,7 @@ int fc_create(struct fc **ret, const struct fc_opts *opts)
 		return rc;
 	}
 	if (getenv("FCGUARD_OFF") && strcmp(getenv("FCGUARD_OFF"), "1") == 0)
-		fc_off_set(fc, 1);
+		switched_off(fc);
 	*ret = fc;
 	return 0;
 }

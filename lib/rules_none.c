@@ -1,33 +1,49 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* rules_none.c - the calls of fcguard/rules.h and ruled.h for a build without libyaml: -ENOSYS, and nothing. */
+/* rules_none.c - the calls of fcguard/rules.h and ruled.h for a build without libyaml: -ENOSYS, why, and nothing. */
 #include <errno.h>
+#include <string.h>
 
 #include <fcguard/rules.h>
 
+#include "context.h"
 #include "ruled.h"
+
+static int none(struct fc *fc, struct fc_rules_error *err)
+{
+	static const char why[] = "rules files are not built in: libyaml was missing\n";
+
+	if (err && err->size >= sizeof(*err)) {
+		err->error = -ENOSYS;
+		err->n = 1;
+		err->line = err->column = 0;
+		memcpy(err->text, why, sizeof(why));
+	}
+	if (fci_fc_ok(fc))
+		fci_log(fc, FC_LOG_ERROR, "rules: %.*s", (int)strcspn(why, "\n"), why);
+	return -ENOSYS;
+}
 
 int fc_rules_load(struct fc *fc, const char *path, struct fc_rules_error *err)
 {
-	(void)fc, (void)path, (void)err;
-	return -ENOSYS;
+	(void)path;
+	return none(fc, err);
 }
 
 int fc_rules_load_text(struct fc *fc, int layer, const char *name, const char *text, size_t len, struct fc_rules_error *err)
 {
-	(void)fc, (void)layer, (void)name, (void)text, (void)len, (void)err;
-	return -ENOSYS;
+	(void)layer, (void)name, (void)text, (void)len;
+	return none(fc, err);
 }
 
 int fc_rules_reload(struct fc *fc, struct fc_rules_error *err)
 {
-	(void)fc, (void)err;
-	return -ENOSYS;
+	return none(fc, err);
 }
 
 int fc_rules_watch(struct fc *fc, const char *path, struct fc_rules_error *err)
 {
-	(void)fc, (void)path, (void)err;
-	return -ENOSYS;
+	(void)path;
+	return none(fc, err);
 }
 
 int fc_rules_clear(struct fc *fc, int layer)
@@ -50,20 +66,20 @@ int fc_rules_explain(struct fc *fc, const char *iface, int fd)
 
 int fc_rules_explain_file(const char *path, const char *iface, int fd, struct fc_rules_error *err)
 {
-	(void)path, (void)iface, (void)fd, (void)err;
-	return -ENOSYS;
+	(void)path, (void)iface, (void)fd;
+	return none(NULL, err);
 }
 
 int fc_rules_check(const char *path, struct fc_rules_error *err)
 {
-	(void)path, (void)err;
-	return -ENOSYS;
+	(void)path;
+	return none(NULL, err);
 }
 
 int fc_rules_check_text(const char *name, const char *text, size_t len, struct fc_rules_error *err)
 {
-	(void)name, (void)text, (void)len, (void)err;
-	return -ENOSYS;
+	(void)name, (void)text, (void)len;
+	return none(NULL, err);
 }
 
 int fc_rules_status(struct fc *fc, struct fc_rules_status *ret)

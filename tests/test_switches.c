@@ -105,6 +105,14 @@ static void an_interface_can_be_made_off(void **state)
 	assert_int_equal(let_in(f, 10), 1);
 }
 
+static unsigned told_off;
+
+static void count_told_off(void *arg, int level, const char *msg)
+{
+	(void)arg, (void)level;
+	told_off += strstr(msg, "FCGUARD_OFF") != NULL;
+}
+
 static void the_environment_switches_all_off(void **state)
 {
 	static const struct { const char *value; int off; } cases[] = { { "1", 1 }, { "0", 0 }, { "", 0 } };
@@ -114,10 +122,13 @@ static void the_environment_switches_all_off(void **state)
 		struct fc_opts o = defaults();
 		struct fc *made;
 
+		o.log = count_told_off;
+		told_off = 0;
 		assert_int_equal(setenv("FCGUARD_OFF", cases[i].value, 1), 0);
 		made = context(&o);
 		assert_int_equal(unsetenv("FCGUARD_OFF"), 0);
 		assert_int_equal(fc_off_get(made), cases[i].off);
+		assert_int_equal(told_off, cases[i].off);
 		assert_int_equal(let_in(capped(made, "f", 1), 5), cases[i].off ? 5 : 1);
 		fc_off_set(made, 0);
 		assert_int_equal(let_in(fc_iface_get(made, "f"), 5), 1);

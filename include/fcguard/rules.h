@@ -24,7 +24,7 @@
  * Threads.  Any, at once; of loads into one layer the one that was called last wins. Calls through guards
  *           never wait. Not from callbacks of the library, nor from setup() of an interceptor.
  * Errors.   0 or a negative errno; err (may be NULL) says all that was found wrong, a line each, and so
- *           does the log.
+ *           does the log. -ENOSYS from all of them: the library was built without libyaml.
  * Memory.   A file's content is kept, in malloc's memory (some 100 bytes a line), until the next takes its
  *           place. Reading is bounded: FC_RULES_BYTES_MAX, FC_RULES_DEPTH_MAX, FC_RULES_NODES_MAX.
  * Cost.     About 2 ms for a hundred entries that are new, less for those that are as before; nothing on the
