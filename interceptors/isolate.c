@@ -376,7 +376,7 @@ static int isolate_setup(struct fc_setup *s)
 	if (!g)
 		return -ENOSPC;
 	if (!numbers_of(g)) {
-		fc_iface_log(s->iface, s->rule, "there is no group \"%s\": fc_isolate_group() makes it", conf->group);
+		fc_iface_log(s->iface, s->rule, "there is no group \"%s\": `groups` of a rules file or fc_isolate_group() make it", conf->group);
 		return -ENOENT;
 	}
 	conf->group_ = g;

@@ -221,6 +221,10 @@ uint64_t fci_rules_ticket(void);
 /* Put a document into a layer, or take it away (NULL); it is the context's from then on. 0, or err. */
 int fci_rules_apply(struct fc *fc, int layer, struct fci_doc *d, uint64_t ticket, struct fc_rules_error *err);
 
+/* How many interfaces keep something that was set by hand although an entry says it too, and the name of the
+ * first. fc->rules_mutex is held. rules_hand.c */
+uint32_t fci_rules_kept(struct fc *fc, const struct fci_rules *r, const char **ret_first);
+
 /* What was set by hand goes. fc->rules_mutex is held. rules_hand.c */
 int fci_rules_release(struct fc *fc, struct fc_iface *f);
 void fci_rules_expire(struct fc *fc, struct fci_rules *r, uint64_t now);

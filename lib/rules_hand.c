@@ -83,6 +83,37 @@ int fci_rules_release(struct fc *fc, struct fc_iface *f)
 	return rc < 0 ? rc : fci_rules_set_process(fc, none, r->layer, NULL);
 }
 
+/* Does an entry say of an interface what it does not get, because that was set by hand? fc->setup is held. */
+static int is_kept(const struct fc_iface *f, const struct fci_entry_rules *e)
+{
+	const struct fci_key *k, *in;
+
+	if ((f->by_hand & FCI_HAND_CHAIN) && e->rules_node)
+		return 1;
+	for (uint32_t i = 0; (k = fci_keys_row(fci_iface_keys, fci_n_iface_keys, i, &in)) != NULL; i++)
+		if (e->opts.at[i].line && (f->by_hand & (k->field.type == FC_FIELD_REASONS ? FCI_HAND_FALLBACK : FCI_HAND_OPTS)))
+			return 1;
+	return 0;
+}
+
+uint32_t fci_rules_kept(struct fc *fc, const struct fci_rules *r, const char **ret_first)
+{
+	struct fci_effect e;
+	struct fc_iface *f;
+	uint32_t n = 0;
+
+	*ret_first = "";
+	pthread_mutex_lock(&fc->setup);
+	for (uint32_t i = 0; (f = fc_iface_at(fc, i)) != NULL; i++) {
+		if (!f->by_hand || !fci_effect_of(r->layer, f->name, &e) || !e.entry || !is_kept(f, e.entry))
+			continue;
+		if (!n++)
+			*ret_first = f->name;
+	}
+	pthread_mutex_unlock(&fc->setup);
+	return n;
+}
+
 /* Until when something set by hand holds; 0: nothing was. */
 static uint64_t held_until(struct fc *fc, const struct fc_iface *f)
 {

@@ -46,9 +46,24 @@ static void hand_out(struct fc_rules_error *to, const struct fc_rules_error *fro
 		((char *)to)[size - 1] = '\0';
 }
 
+/* What a load came to that went well. */
+static void tell_good(struct fc *fc, const char *what, uint32_t kept, const char *first)
+{
+	char more[48] = "";
+
+	fci_log(fc, FC_LOG_INFO, "rules: %s is in force", what);
+	if (kept > 1)
+		snprintf(more, sizeof(more), " and %u other interface%s", kept - 1, kept == 2 ? "" : "s");
+	if (kept)
+		fci_log(fc, FC_LOG_WARN, "rules: %s%s: what the program has set holds, not what the file says of it "
+		        "(fc_rules_hold)", first, more);
+}
+
 int fci_rules_end(struct fc *fc, const char *what, int rc, const struct fc_rules_error *own, struct fc_rules_error *err)
 {
+	const char *first = "";
 	struct fci_rules *r;
+	uint32_t kept = 0;
 
 	hand_out(err, own);
 	if (!fc)
@@ -59,14 +74,16 @@ int fci_rules_end(struct fc *fc, const char *what, int rc, const struct fc_rules
 		r->status.last_error = rc;
 		r->status.loads += rc == 0;
 		r->status.failures += rc != 0;
-		if (rc == 0)
+		if (rc == 0) {
 			r->status.loaded_ns = fci_clock_now(&fc->clock);
+			kept = fci_rules_kept(fc, r, &first);
+		}
 	}
 	pthread_mutex_unlock(&fc->rules_mutex);
 	if (rc < 0)
 		tell(fc, own);
 	else
-		fci_log(fc, FC_LOG_INFO, "rules: %s is in force", what);
+		tell_good(fc, what, kept, first);
 	return rc;
 }
 

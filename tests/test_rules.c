@@ -371,6 +371,47 @@ static void by_hand_wins_until_it_is_released(void **state)
 	assert_int_equal(cap_of("b"), 7);
 }
 
+/* How often the log says that the program's numbers hold, since the last question. */
+static uint32_t told_kept(const char *of)
+{
+	char want[128];
+	uint32_t n = 0;
+
+	snprintf(want, sizeof(want), "rules: %s: what the program has set holds", of);
+	for (const char *s = log_text; (s = strstr(s, want)) != NULL; s++)
+		n++;
+	log_text[0] = '\0';
+	return n;
+}
+
+static void what_a_file_says_in_vain_is_told(void **state)
+{
+	FC_OPTS(fc_iface_opts, o, .cap = 3);
+	struct fc_iface *f;
+
+	(void)state;
+	assert_int_equal(fc_iface_set(g.fc, "a", &o, &f), 0);
+	assert_int_equal(load(V "interfaces: {b: {cap: 5}, a: {rules: {rate: {limit: 1/h}}}}"), 0);
+	assert_int_equal(told_kept("a"), 0); /* its numbers and these rules go together */
+	assert_int_equal(load(V "defaults: {cap: 9}"), 0);
+	assert_int_equal(told_kept("a"), 0);
+	assert_int_equal(load(V "interfaces: {a: {cap: 5}}"), 0);
+	assert_int_equal(told_kept("a"), 1);
+	assert_int_equal(fc_iface_set(g.fc, "b", &o, NULL), 0);
+	assert_int_equal(load(V "interfaces: {'*': {cap: 5}}"), 0);
+	assert_int_equal(told_kept("a and 1 other interface"), 1);
+	assert_int_equal(fc_rules_hold(g.fc, "a", 0), 0);
+	assert_int_equal(fc_rules_hold(g.fc, "b", 0), 0);
+	assert_int_equal(fc_iface_set_chain(f, NULL, 0), 0);
+	assert_int_equal(load(V "interfaces: {a: {cap: 6}}"), 0);
+	assert_int_equal(told_kept("a"), 0);
+	assert_int_equal(load(V "interfaces: {a: {rules: {rate: {limit: 1/h}}}}"), 0);
+	assert_int_equal(told_kept("a"), 1);
+	assert_int_equal(fc_iface_fallback_on(f, 1u << FC_REFUSED_CAP), 0);
+	assert_int_equal(load(V "interfaces: {a: {fallback_on: [breaker]}}"), 0);
+	assert_int_equal(told_kept("a"), 1);
+}
+
 static void what_is_set_by_hand_may_expire(void **state)
 {
 	struct fc_iface *f;
@@ -919,6 +960,7 @@ int main(void)
 		CASE(a_call_inside_ends_under_the_rules_it_began_with),
 		CASE(a_rule_may_run_dry_be_off_or_stand_elsewhere),
 		CASE(by_hand_wins_until_it_is_released),
+		CASE(what_a_file_says_in_vain_is_told),
 		CASE(what_is_set_by_hand_may_expire),
 		CASE(the_end_of_a_hold_waits_for_nobody),
 		CASE(what_is_set_by_hand_of_the_process_and_of_fallbacks_wins_as_well),
