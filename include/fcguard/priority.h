@@ -12,7 +12,15 @@
  *
  * Interfaces of one group share a threshold; by default all of a context do.
  *
- * Threads.  Functions from any thread.
+ *     struct fc_priority_conf conf = { .queue_ns = FC_MS(20) };
+ *     struct fc_rule rule = { .interceptor = &fc_interceptor_priority, .conf = &conf };
+ *     fc_iface_set_chain(iface, &rule, 1);
+ *     ...
+ *     struct fc_label user = fc_label("user", r->user);
+ *     FC_OPTS(fc_ctx, ctx, .priority = r->is_batch ? 7 : 0, .arrival_ns = r->arrived, .n_labels = 1, .labels = &user);
+ *     FC_GUARD(e, iface, &ctx) { serve(r); } else { busy(r, &e); }
+ *
+ * Threads.  Functions from any thread. Units: ns. Errors: 0 or a negative errno.
  * Memory.   8 KiB a group and CPU.
  * Cost.     A few loads and plain stores to the CPU's own lines; one call a window works for some us.
  */
